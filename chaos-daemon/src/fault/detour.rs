@@ -39,7 +39,7 @@ pub fn plan(
         Impairment::Corrupt(chance) => packet_corrupt::queue(*chance),
         Impairment::Reorder(reorder) => packet_reorder::queue(reorder),
         Impairment::Rate { kbit } => bandwidth::queue(*kbit),
-        Impairment::Link(link) => link_profile::queue(link, *direction),
+        Impairment::Link(link) => link_profile::queue(link, *direction, &packets.directions),
     };
     let queues: Vec<_> = packets.directions.iter().map(|direction| (*direction, queue(direction))).collect();
     let longest = queues.iter().map(|(_, queue)| queue.longest).max().unwrap_or_default();

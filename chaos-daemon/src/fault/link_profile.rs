@@ -19,8 +19,8 @@ use crate::spec::{Direction, Probability};
 
 /// As many packets per second as a link without a rate has room for.
 const PACKET_RATE: u32 = 200_000;
-/// The queue that does it, of one direction.
-pub(super) fn queue(link: &Link, direction: Direction) -> Queue {
+/// The queue that does it, of one of the directions that are met.
+pub(super) fn queue(link: &Link, direction: Direction, met: &[Direction]) -> Queue {
     let way = link.way(direction);
     let under_way = way.delay + way.jitter;
     let (limit, waits) = match way.kbit {
@@ -36,15 +36,20 @@ pub(super) fn queue(link: &Link, direction: Direction) -> Queue {
     Queue {
         netem: Netem { rate, loss, ..Netem::delay(way.delay, way.jitter, limit) },
         longest: under_way + waits,
-        verb: verb(link),
+        verb: verb(link, met),
     }
 }
 
-fn verb(link: &Link) -> String {
-    let name = link.preset.map(|preset| format!("{} (", preset.name()));
-    let end = if name.is_some() { ")" } else { "" };
-    let (up, down) = (words(link.up), words(link.down));
-    format!("link_profile: {}up {up}; down {down}{end} for", name.unwrap_or_default())
+fn verb(link: &Link, met: &[Direction]) -> String {
+    let way = |direction: &Direction| {
+        let name = if *direction == Direction::Egress { "up" } else { "down" };
+        format!("{name} {}", words(link.way(*direction)))
+    };
+    let ways = met.iter().map(way).collect::<Vec<_>>().join("; ");
+    match link.preset {
+        Some(preset) => format!("link_profile: {} ({ways}) for", preset.name()),
+        None => format!("link_profile: {ways} for"),
+    }
 }
 
 fn words(way: OneWay) -> String {
@@ -77,7 +82,8 @@ mod tests {
         let jitter = Duration::from_millis(2147);
         for kbit in [None, Some(8), Some(1000), Some(100_000_000)] {
             let worst = OneWay { jitter, ..one_way(20_000, 0.0, kbit) };
-            let longest = queue(&Link { preset: None, up: worst, down: worst }, Direction::Egress).longest;
+            let longest =
+                queue(&Link { preset: None, up: worst, down: worst }, Direction::Egress, &[]).longest;
             assert!(
                 Duration::from_secs(limit.parse().unwrap()) > longest + Duration::from_secs(10),
                 "{longest:?}"
@@ -88,7 +94,8 @@ mod tests {
     #[test]
     fn each_direction_has_a_queue_of_its_own_with_room_for_what_is_under_way_and_what_waits() {
         let link = Link { preset: None, up: one_way(100, 0.0, Some(1000)), down: one_way(40, 0.02, None) };
-        let (up, down) = (queue(&link, Direction::Egress), queue(&link, Direction::Ingress));
+        let both = [Direction::Egress, Direction::Ingress];
+        let [up, down] = both.map(|direction| queue(&link, direction, &both));
         assert_eq!((up.netem.rate, up.netem.delay), (125_000, Duration::from_millis(100)));
         // 350 ms of 82.6 frames per second.
         assert_eq!(up.netem.limit, 29);
@@ -96,5 +103,10 @@ mod tests {
         assert_eq!(down.longest, Duration::from_millis(40));
         assert_eq!(up.verb, "link_profile: up 100ms, 1000 kbit/s; down 40ms, 2 % lost for");
         assert_eq!(up.verb, down.verb);
+        let alone = queue(&link, Direction::Egress, &[Direction::Egress]);
+        assert_eq!(
+            alone.verb, "link_profile: up 100ms, 1000 kbit/s for",
+            "of what is not met nothing is said"
+        );
     }
 }

@@ -14,6 +14,8 @@ use ipnet::IpNet;
 use nix::libc::{self, c_char, ifconf, ifreq};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
+use super::interface::request;
+
 nix::ioctl_readwrite_bad!(
     /// Lists IPv4 addresses with the labels of their interfaces, as many as there is room for (netdevice(7)).
     get_addresses, libc::SIOCGIFCONF, ifconf
@@ -86,28 +88,16 @@ fn add(
 }
 
 fn is_up(socket: &OwnedFd, name: &str) -> bool {
-    let Some(mut request) = named(name) else { return false };
+    let Some(mut request) = request(name) else { return false };
     // SAFETY: SIOCGIFFLAGS reads ifr_name and writes ifr_flags of the ifreq it is given.
     let asked = unsafe { get_flags(socket.as_raw_fd(), &raw mut request) };
     // SAFETY: the kernel has just written the flags.
     asked.is_ok() && libc::c_int::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0
 }
 
-fn named(name: &str) -> Option<ifreq> {
-    // SAFETY: ifreq is plain old data; all zeroes is a valid value.
-    let mut request: ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= libc::IFNAMSIZ {
-        return None;
-    }
-    for (slot, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *slot = byte.cast_signed();
-    }
-    Some(request)
-}
-
 /// Up to [`MOST_ADDRESSES`] of them, each with its interface.
 fn addresses_v4(socket: &OwnedFd) -> io::Result<Vec<(String, IpNet)>> {
-    // SAFETY: as in `named`.
+    // SAFETY: ifreq is plain old data; all zeroes is a valid value.
     let mut room: Vec<ifreq> = vec![unsafe { std::mem::zeroed() }; MOST_ADDRESSES];
     let size = size_of::<ifreq>();
     let mut list = ifconf {

@@ -11,15 +11,20 @@ use procfs::net::{TcpNetEntry, TcpState, tcp, tcp6};
 /// # Errors
 /// When procfs cannot be read. A kernel without IPv6 has no connections over it.
 pub fn reached_at(ports: &[u16]) -> Result<Vec<IpAddr>, procfs::ProcError> {
-    let six = match tcp6() {
-        Err(procfs::ProcError::NotFound(_)) => Vec::new(),
-        listed => listed?,
-    };
+    let six = unless_missing(tcp6())?;
     let here = |entry: &TcpNetEntry| {
         entry.state == TcpState::Established && ports.contains(&entry.local_address.port())
     };
     let all = tcp()?.into_iter().chain(six);
     Ok(all.filter(here).map(|entry| entry.local_address.ip().to_canonical()).collect())
+}
+
+/// A table that a kernel without IPv6 has not.
+pub(super) fn unless_missing<T>(listed: procfs::ProcResult<Vec<T>>) -> procfs::ProcResult<Vec<T>> {
+    match listed {
+        Err(procfs::ProcError::NotFound(_)) => Ok(Vec::new()),
+        listed => listed,
+    }
 }
 
 /// Whether an address is one of this host's, in the network namespace of this thread. A datagram to an address of one's own

@@ -89,7 +89,7 @@ fn find_here(name: &str) -> io::Result<Option<Interface>> {
 }
 
 /// A question about the interface of this name; `None` when no interface can have it.
-fn request(name: &str) -> Option<ifreq> {
+pub(super) fn request(name: &str) -> Option<ifreq> {
     // SAFETY: ifreq is plain old data; all zeroes is a valid value.
     let mut request: ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero: it ends the name.

@@ -10,6 +10,7 @@ use procfs::ProcResult;
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 
 use super::budget;
+use super::connections::unless_missing;
 
 /// How many descriptors of one process are looked at.
 const MOST_DESCRIPTORS: usize = 4096;
@@ -51,13 +52,6 @@ pub fn listening() -> ProcResult<Vec<Listening>> {
         },
     );
     Ok(streams.chain(datagrams).collect())
-}
-
-fn unless_missing<T>(listed: ProcResult<Vec<T>>) -> ProcResult<Vec<T>> {
-    match listed {
-        Err(procfs::ProcError::NotFound(_)) => Ok(Vec::new()),
-        listed => listed,
-    }
 }
 
 /// Which of these processes has each of these sockets, as far as the calling thread may see their descriptors. Of several it is the

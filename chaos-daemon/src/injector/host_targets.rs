@@ -59,9 +59,13 @@ fn look(
         Ok(here) => found.interfaces = told(None, here),
         Err(error) => not_seen("interfaces", &error),
     }
-    for (name, netns) in
-        namespaces(&all, entrance).map_err(|error| failed("the network namespaces", &error))?
-    {
+    let (others, more) =
+        namespaces(&all, entrance).map_err(|error| failed("the network namespaces", &error))?;
+    if more {
+        not_seen("network namespaces", &format_args!("only {MOST_NAMESPACES} are looked into"));
+    }
+    for (name, netns) in others {
+        budget::check().map_err(|error| failed("the network namespaces", &error))?;
         match netns.inside(interfaces) {
             Ok(there) => found.interfaces.extend(told(Some(&name), there)),
             Err(error) => not_seen(&format!("interfaces of {name}"), &error),
@@ -116,8 +120,9 @@ fn told(netns: Option<&str>, all: BTreeMap<String, Addressed>) -> Vec<InterfaceT
     all.into_iter().filter(|(name, _)| !ours(name)).map(interface).collect()
 }
 
-/// Other network namespaces that the caller may enter, each once, by the name that `ip netns` has for it, or by a process in it.
-fn namespaces(all: &[Running], entrance: &Entrance) -> std::io::Result<Vec<(String, NetNs)>> {
+/// Other network namespaces that the caller may enter, each once, by the name that `ip netns` has for it, or by a process in it. With
+/// them, whether there are more than are looked into.
+fn namespaces(all: &[Running], entrance: &Entrance) -> std::io::Result<(Vec<(String, NetNs)>, bool)> {
     let named = fs::read_dir(NAMED).into_iter().flatten().flatten();
     let mut names: Vec<_> = named.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -133,18 +138,18 @@ fn namespaces(all: &[Running], entrance: &Entrance) -> std::io::Result<Vec<(Stri
             continue;
         }
         if found.len() == MOST_NAMESPACES {
-            break;
+            return Ok((found, true));
         }
         found.push((name, netns));
     }
-    Ok(found)
+    Ok((found, false))
 }
 
 fn ports(sockets: Vec<Listening>, all: &[Running], owned: &BTreeMap<u64, i32>) -> Vec<PortTarget> {
     let owner = |inode: u64| {
         let pid = owned.get(&inode)?;
         let process = all.iter().find(|process| process.id.pid == *pid)?;
-        let unit = process.unit().unwrap_or_default().to_owned();
+        let unit = unit_of_host(process).unwrap_or_default().to_owned();
         Some(Listener { pid: *pid, name: process.name.clone(), unit })
     };
     let mut ports: Vec<_> = sockets

@@ -85,8 +85,8 @@ impl Tool for Probe {
 /// Of each kind of probe the first example, without the word that stands before it in a document.
 fn one_of_each(examples: Value) -> Vec<Value> {
     let mut first: BTreeMap<String, Value> = BTreeMap::new();
-    for mut words in examples.as_array().into_iter().flatten().filter_map(|words| words.as_array().cloned()) {
-        words.remove(0);
+    for words in examples.as_array().into_iter().flatten().filter_map(Value::as_array) {
+        let words: Vec<_> = words.iter().skip(1).cloned().collect();
         let kind = words.first().and_then(Value::as_str).unwrap_or_default().to_owned();
         first.entry(kind).or_insert(Value::Array(words));
     }

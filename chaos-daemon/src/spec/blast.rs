@@ -4,6 +4,7 @@ use super::calls::Failure;
 use super::effect::Effect;
 use super::hoard::Hoard;
 use super::impairment::{Impairment, Loss};
+use super::target::Direction;
 use super::units::Probability;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -84,14 +85,15 @@ impl Effect {
         let unless_all = |share: Probability, less| if share == Probability::CERTAIN { outage } else { less };
         let of_packets = |share: Probability, less| blast(Of::Packets, share.get(), unless_all(share, less));
         match self {
-            Self::Impair { impairment, packet_probability, .. } => match impairment {
+            Self::Impair { traffic, impairment, packet_probability, .. } => match impairment {
                 Impairment::Loss(Loss::Random(chance)) | Impairment::Corrupt(chance) => {
                     of_packets(chance.share, degraded)
                 }
-                // A way that loses everything is an end of both.
+                // One way that loses everything is the end of both.
                 Impairment::Link(link) => {
-                    let loss = if link.up.loss > link.down.loss { link.up.loss } else { link.down.loss };
-                    blast(Of::Packets, packet_probability.get(), unless_all(loss, degraded))
+                    let lost = |direction: &Direction| link.way(*direction).loss == Probability::CERTAIN;
+                    let severity = if traffic.directions.iter().any(lost) { outage } else { degraded };
+                    blast(Of::Packets, packet_probability.get(), severity)
                 }
                 Impairment::Duplicate(chance) => blast(Of::Packets, chance.share.get(), degraded),
                 Impairment::Delay(_)
@@ -169,6 +171,16 @@ mod tests {
     }
 
     #[test]
+    fn a_link_is_an_outage_if_a_way_that_is_met_loses_everything() {
+        let of = |target: Value, params: Value| blast("link_profile", target, params).2;
+        let eth0 = || json!({"interface": "eth0"});
+        let out = json!({"interface": "eth0", "direction": "egress"});
+        assert_eq!(of(eth0(), json!({"preset": "dsl"})), Severity::Degraded);
+        assert_eq!(of(eth0(), json!({"up_loss_percent": 100})), Severity::Outage);
+        assert_eq!(of(out, json!({"up_delay_ms": 5, "down_loss_percent": 100})), Severity::Degraded);
+    }
+
+    #[test]
     fn how_badly_depends_on_whether_anybody_is_spared() {
         use Of::{Calls, Everything, Packets, Processes};
         use Severity::{Degraded, Outage, Partial};
@@ -183,8 +195,6 @@ mod tests {
             ("packet_loss", &eth0, json!({"loss_percent": 100}), (Packets, 1.0, Outage)),
             ("packet_duplicate", &eth0, json!({"duplicate_percent": 100}), (Packets, 1.0, Degraded)),
             ("bandwidth", &eth0, json!({"rate_kbit": 64}), (Packets, 1.0, Degraded)),
-            ("link_profile", &eth0, json!({"preset": "dsl"}), (Packets, 1.0, Degraded)),
-            ("link_profile", &eth0, json!({"up_loss_percent": 100}), (Packets, 1.0, Outage)),
             ("link_down", &eth0, json!({}), (Everything, 1.0, Outage)),
             ("link_down", &eth0, json!({"down_ms": 500, "up_ms": 500}), (Everything, 1.0, Partial)),
             ("connect_error", &unit, json!({}), (Calls, 1.0, Outage)),

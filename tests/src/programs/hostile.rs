@@ -1,6 +1,6 @@
-//! `hostile --results=FILE [--stride=N] [--offset=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]...
-//! [--until=SECONDS] [--list]`: users with every right to speak to the daemon say everything they can; nothing may come of it. Of what is said to a tool it takes every so manieth.
-//! One JSON line per cell, as `test-runner` writes, with its figures; last, how many there were.
+//! `hostile --results=FILE [--stride=N] [--offset=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--until=SECONDS]
+//! [--list]`: users with every right to speak to the daemon say everything they can; nothing may come of it. Of what is said to a
+//! tool it takes every so manieth. One JSON line per cell, as `test-runner` writes, with its figures; last, how many there were.
 
 use std::fs::OpenOptions;
 use std::io::Write;

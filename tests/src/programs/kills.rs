@@ -1,6 +1,6 @@
-//! `kills --results=FILE [--count=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: ends faults of every kind in every
-//! way so many times, and says how soon everything was normal (of ends that are no deaths a fifth as many). One JSON line per figure,
-//! as `test-runner` writes, with the figure in it; last, how many lines and cells there were.
+//! `kills --results=FILE [--count=N] [--only=TEXT]... [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: ends faults
+//! of every kind in every way so many times, and says how soon everything was normal (of ends that are no deaths a fifth as many).
+//! One JSON line per figure, as `test-runner` writes, with the figure in it; last, how many lines and cells there were.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;

@@ -1,6 +1,6 @@
-//! `sabotage --results=FILE [--netem] [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: takes each guard out of the daemon in turn and sees
-//! whether a test notices; with `--netem` those that need netem, without it all others. One JSON line per verdict, as `test-runner`
-//! writes; last, how many verdicts and cells there were.
+//! `sabotage --results=FILE [--netem] [--partition=K/N] [--cell=NAME]... [--until=SECONDS] [--list]`: takes each guard out of the
+//! daemon in turn and sees whether a test notices; with `--netem` those that need netem, without it all others. One JSON line per
+//! verdict, as `test-runner` writes; last, how many verdicts and cells there were.
 
 use std::fs::OpenOptions;
 use std::io::Write;

@@ -1,7 +1,8 @@
-//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--partition=K/N] [--cycles=N]
-//! [--until=SECONDS]`: random steps and deaths, in several lanes side by side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer are a failure, and with 0 of them
-//! there is the bystander alone. No step is begun when the machine has been up for so many seconds; then fewer are none. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong for a cause that
-//! was seen, and is not the daemon's, are in neither number, and are told before.
+//! `soak [--minutes=M] [--seed=S] [--steps=N] [--lane=L] [--partition=K/N] [--cycles=N] [--until=SECONDS]`: random steps and
+//! deaths, in several lanes side by side; then so many injections beside a bystander. Prints the seed first. With `--steps`, fewer
+//! are a failure, and with 0 of them there is the bystander alone. No step is begun when the machine has been up for so many
+//! seconds; fewer are then no failure. The last line is `N passed, N failed, N skipped`, in steps; those that went wrong for a
+//! cause that was seen, and is not the daemon's, are in neither number, and are told before.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

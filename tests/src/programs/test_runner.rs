@@ -1,7 +1,8 @@
 //! `test-runner [--results=FILE] [--filter=TEXT]... [--limit=SECONDS] [--leave-out=FILE] [--partition=K/N] [--cell=TEST]...
-//! [--until=SECONDS] [--list] EXECUTABLE...`: runs the tests of the executables whose names contain one of the texts, of these every N-th from the K-th, or
-//! those that are cells, but for those that a line of the file names, behind a space with the reason, and writes one JSON line per
-//! test, then the count. It begins no test when the machine has been up for so many seconds. With `--list` it only says which they are.
+//! [--until=SECONDS] [--list] EXECUTABLE...`: runs the tests of the executables whose names contain one of the texts, of these
+//! every N-th from the K-th, or those that are cells, but for those that a line of the file names, behind a space with the reason,
+//! and writes one JSON line per test, then the count. It begins no test when the machine has been up for so many seconds. With
+//! `--list` it only says which they are.
 
 use std::collections::HashMap;
 use std::fs::OpenOptions;
