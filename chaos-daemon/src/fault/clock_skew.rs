@@ -11,8 +11,28 @@
 //!   own deadlines are on the boot clock. Off unless the policy allows it.
 //! - **Reference**: clock_adjtime(2), Linux `kernel/time/timekeeping.c`.
 
+use super::Ready;
 use super::{Plan, settings};
+use crate::host::privilege::may_set_clock;
+use crate::kernel::clock;
 use crate::kernel::setting::{ClockSetting, Setting};
+use crate::request::{ApiError, ErrorCode};
+
+/// Looks at the clocks, and plans it.
+///
+/// # Errors
+/// When this process may not set the clock, or cannot read it.
+pub(super) fn prepare(offset_ns: i64) -> Result<Ready, ApiError> {
+    if !may_set_clock() {
+        return Err(ApiError::new(ErrorCode::MissingPrivilege, "clock_skew needs CAP_SYS_TIME").hint(
+            "the unit of an installed daemon withholds it: the documentation says which drop-in gives it",
+        ));
+    }
+    let base_ns = clock::distance_ns().map_err(|error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("read the clocks of this host: {error}"))
+    })?;
+    Ok(plan(offset_ns, base_ns).into())
+}
 
 /// Plans it, where the clocks are `base_ns` apart.
 pub fn plan(offset_ns: i64, base_ns: i64) -> Plan {

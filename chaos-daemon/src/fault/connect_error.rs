@@ -9,9 +9,21 @@
 //!   unix sockets, raw sockets and what others send are not asked.
 //! - **Reference**: Linux `net/ipv4/tcp_ipv4.c` (`tcp_v4_pre_connect`), `net/ipv4/udp.c`, `kernel/bpf/cgroup.c`.
 
+use super::Ready;
+use super::look::{Eyes, callers};
 use super::{CallWork, Callers, Plan, Work, failure_words};
+use crate::request::ApiError;
 use crate::spec::LifetimeClass;
 use crate::spec::{Connections, Failure, Protocol};
+
+/// Looks at the group, and plans it.
+///
+/// # Errors
+/// When there is no such control group.
+pub(super) fn prepare(calls: &Connections, failure: &Failure, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let peers = [&calls.peers, eyes.named].concat();
+    Ok(plan(calls, failure, &callers(&calls.whose, peers, eyes)?).into())
+}
 
 /// Plans it.
 pub fn plan(calls: &Connections, failure: &Failure, callers: &Callers) -> Plan {

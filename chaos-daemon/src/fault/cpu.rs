@@ -10,8 +10,12 @@
 //!   else is in it: the quota is shared.
 //! - **Reference**: sched_setaffinity(2), clock_gettime(2) (`CLOCK_THREAD_CPUTIME_ID`).
 
+use super::Ready;
+use super::hoard::{failed, joined};
+use super::look::Eyes;
 use super::{CpuWork, Plan, Work};
 use crate::host::CgroupRef;
+use crate::host::supply;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CpuLoad;
 use crate::spec::LifetimeClass;
@@ -25,6 +29,17 @@ pub struct ProcessorGround {
     pub cgroup: Option<CgroupRef>,
     /// Its quota, if it has one: microseconds, and the period in which they may be used.
     pub quota: Option<(u64, u64)>,
+}
+
+/// Looks at the processors, and plans it.
+///
+/// # Errors
+/// When there are fewer than asked for, or the group cannot be joined.
+pub(super) fn prepare(load: &CpuLoad, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let cgroup = load.whose.as_ref().map(|whose| joined(whose, eyes)).transpose()?;
+    let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
+    let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
+    Ok(plan(load, &ProcessorGround { usable, cgroup, quota })?.into())
 }
 
 /// Plans it. More cores than there are processors means all of them, and so does a quota of more.

@@ -43,7 +43,7 @@ pub fn plan(
         .hint("ask for fewer, or give params.leave_free for how many are to stay free"));
     }
     let what = format!("{count} open files, {leave} of the host's kept free");
-    Ok(hoard(&what, Goal::Descriptors { count, leave }, ramp, None))
+    Ok(hoard::plan(&what, Goal::Descriptors { count, leave }, ramp, None))
 }
 
 /// Whether one process may have so many descriptors.

@@ -13,6 +13,7 @@
 //!   loopback, IPv4 packets to 127.0.0.0/8 and all of IPv6: others do not find back.
 //! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`, `net/ipv4/route.c`.
 
+use super::Ready;
 use super::queue::Queue;
 use super::{
     LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, link_profile, matching, packet_corrupt,
@@ -22,6 +23,17 @@ use crate::kernel::step::Step;
 use crate::spec::LifetimeClass;
 use crate::spec::dns::{Names, about};
 use crate::spec::{Direction, Impairment, Probability, Traffic};
+
+/// Plans it as soon as its place is known.
+pub(super) fn prepare(
+    traffic: &Traffic,
+    impairment: &Impairment,
+    packet_probability: Probability,
+    names: &[Names],
+) -> Ready {
+    let (traffic, impairment, names) = (traffic.clone(), impairment.clone(), names.to_vec());
+    Ready::on_device(move |place| plan(&traffic, &impairment, packet_probability, &names, place))
+}
 
 /// Plans it.
 pub fn plan(

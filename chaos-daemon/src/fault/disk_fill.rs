@@ -73,7 +73,7 @@ pub fn plan(fill: &DiskFill, ramp: Duration, ground: &DirectoryGround) -> Result
     }
     let what =
         format!("{} MiB of the file system of {path}, {} MiB of it kept free", bytes >> 20, leave >> 20);
-    Ok(hoard(&what, Goal::Disk { directory: directory.clone(), bytes, leave }, ramp, None))
+    Ok(hoard::plan(&what, Goal::Disk { directory: directory.clone(), bytes, leave }, ramp, None))
 }
 
 #[cfg(test)]

@@ -15,9 +15,16 @@
 //!   knows already, and of TCP a question that does not begin a segment. Protected traffic is spared.
 //! - **Reference**: RFC 1035 §4.1 (messages), RFC 6891 §7 (who knows EDNS gets it back), Linux `kernel/bpf/lpm_trie.c`.
 
+use super::Ready;
 use super::{PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
 use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Questions, Traffic};
+
+/// Plans it as soon as its place is known.
+pub(super) fn prepare(traffic: &Traffic, questions: &Questions, packet_probability: Probability) -> Ready {
+    let (traffic, questions) = (traffic.clone(), questions.clone());
+    Ready::on_device(move |place| plan(&traffic, &questions, packet_probability, place))
+}
 
 /// Plans it.
 pub fn plan(

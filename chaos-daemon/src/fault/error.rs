@@ -17,9 +17,16 @@
 //! - **Reference**: RFC 9293 §3.10.7.1 (answers to a segment for a closed port), RFC 792, RFC 4443 §3.1, Linux
 //!   `net/ipv4/tcp_ipv4.c` (`tcp_v4_err`), `net/ipv4/tcp_input.c` (`tcp_rcv_synsent_state_process`).
 
+use super::Ready;
 use super::{PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
 use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Refusal, Traffic};
+
+/// Plans it as soon as its place is known.
+pub(super) fn prepare(traffic: &Traffic, refusal: Refusal, packet_probability: Probability) -> Ready {
+    let traffic = traffic.clone();
+    Ready::on_device(move |place| plan(&traffic, refusal, packet_probability, place))
+}
 
 /// Plans it.
 pub fn plan(traffic: &Traffic, refusal: Refusal, packet_probability: Probability, place: &Place<'_>) -> Plan {

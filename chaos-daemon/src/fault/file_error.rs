@@ -11,9 +11,44 @@
 //!   place in its file system, by whichever path or mount they are reached.
 //! - **Reference**: Linux `security/security.c`, `kernel/bpf/bpf_lsm.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
+use super::Ready;
+use super::look::{Eyes, group, refuse_to_end_who_is_needed};
+use super::requirements::refusal;
 use super::{FileWork, Plan, Work, failure_lifetime, failure_words};
 use crate::host::{CgroupRef, KernelFiles, PlaceRef};
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::{Failure, FileCalls};
+use std::path::Path;
+
+/// Looks at the group and at the file, and plans it.
+///
+/// # Errors
+/// When there is no such group or file, or somebody in the group is needed and would be ended.
+pub(super) fn prepare(calls: &FileCalls, failure: &Failure, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let (group, place) = (group(&calls.whose, eyes)?, place(&calls.path, eyes)?);
+    refuse_to_end_who_is_needed(&group, failure, eyes.caller)?;
+    let kernel = eyes.facts.files.get().map_err(|lack| refusal("file_error", &[lack], eyes.facts))?;
+    Ok(plan(calls, failure, &group, &place, *kernel).into())
+}
+
+/// The file or folder that is named, as the caller reaches it, or as the policy names it.
+fn place(path: &Path, eyes: &Eyes<'_>) -> Result<PlaceRef, ApiError> {
+    let shown = path.display();
+    let found = match eyes.permit.names(path) {
+        true => PlaceRef::find_without_links(path),
+        false => eyes.identity().act(|| PlaceRef::find(path)),
+    };
+    let found = found.map_err(|error| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: look at {shown}: {error}"))
+            .hint("name a folder above, which the caller and the daemon can reach")
+    })?;
+    found.ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.path: no file or folder {shown}")).hint(
+            "of files that do not exist yet, name their folder; an installed daemon sees none of /tmp, /var/tmp, /home, \
+             /root and /run/user",
+        )
+    })
+}
 
 /// Plans it.
 pub fn plan(

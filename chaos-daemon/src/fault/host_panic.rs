@@ -14,10 +14,36 @@
 
 use std::time::Duration;
 
+use super::Ready;
+use super::look::Eyes;
 use super::{DownGround, Plan};
 use crate::host::panic::AfterPanic;
+use crate::host::panic::may_panic;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{HostDown, Way};
+use std::io;
+
+/// Looks whether a panic can be asked for and what the kernel does after it, and plans it.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn prepare(how: (bool, bool), countdown: Duration, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    may_panic().map_err(|error| refused(&error))?;
+    let after = AfterPanic::read()
+        .map_err(|error| ApiError::new(ErrorCode::InjectionFailed, format!("read kernel.panic: {error}")))?;
+    Ok(plan(how, countdown, after, &DownGround::of(eyes))?.into())
+}
+
+fn refused(error: &io::Error) -> ApiError {
+    let text = format!("host_panic: may not write to /proc/sysrq-trigger: {error}");
+    let hint = "the unit of an installed daemon withholds it: `ProtectKernelTunables=no` in a drop-in, which the documentation shows, \
+                gives it";
+    match error.kind() {
+        io::ErrorKind::NotFound => ApiError::new(ErrorCode::UnsupportedKernel, text)
+            .hint("run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc"),
+        _ => ApiError::new(ErrorCode::MissingPrivilege, text).hint(hint),
+    }
+}
 
 /// Plans it, where the kernel does `after` afterwards.
 ///
@@ -51,7 +77,7 @@ mod tests {
     fn planned(stay_down: bool, timeout: i64, crash_kernel: bool) -> Result<Plan, ApiError> {
         let after = AfterPanic { timeout, crash_kernel };
         let (name, record) = (FaultName::new("a").unwrap(), "/state/host-down.json".into());
-        let ground = DownGround { name, record, after_panic: Some(after) };
+        let ground = DownGround { name, record };
         plan((false, stay_down), Duration::from_secs(1), after, &ground)
     }
 

@@ -13,8 +13,28 @@
 
 use std::time::Duration;
 
+use super::Ready;
+use super::look::Eyes;
 use super::{DownGround, Plan};
+use crate::kernel::node::talk;
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::{HostDown, Way};
+
+/// Asks systemd whether it would, and plans it.
+///
+/// # Errors
+/// When it does not answer, or this host is going down already.
+pub(super) fn prepare(forced: bool, countdown: Duration, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let stopping = talk(async |systemd| systemd.is_stopping().await).map_err(|error| {
+        let text = format!("host_reboot: ask systemd, which reboots a host: {error}");
+        ApiError::new(ErrorCode::InjectionFailed, text)
+            .hint("see why it does not answer (`systemctl status`); host_panic needs no systemd")
+    })?;
+    if stopping {
+        return Err(ApiError::new(ErrorCode::LimitReached, "this host is going down already"));
+    }
+    Ok(plan(forced, countdown, &DownGround::of(eyes)).into())
+}
 
 /// Plans it.
 pub fn plan(forced: bool, countdown: Duration, ground: &DownGround) -> Plan {
@@ -36,7 +56,7 @@ mod tests {
             (true, "without stopping its services", "without stopping services"),
         ] {
             let (name, record) = (FaultName::new("a").unwrap(), "/state/host-down.json".into());
-            let plan = plan(forced, Duration::from_secs(5), &DownGround { name, record, after_panic: None });
+            let plan = plan(forced, Duration::from_secs(5), &DownGround { name, record });
             for words in [how, "5s after the injection", "prevents it", "every other fault ends"] {
                 assert!(plan.description.contains(words), "{words}: {}", plan.description);
             }

@@ -42,5 +42,5 @@ pub fn plan(count: u64, ramp: Duration, ground: &DirectoryGround, most: u64) -> 
         .hint("ask for fewer"));
     }
     let what = format!("{count} inodes of the file system of {path}, {leave} of it kept free");
-    Ok(hoard(&what, Goal::Inodes { directory: directory.clone(), count, leave }, ramp, None))
+    Ok(hoard::plan(&what, Goal::Inodes { directory: directory.clone(), count, leave }, ramp, None))
 }

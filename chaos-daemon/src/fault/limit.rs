@@ -11,12 +11,17 @@
 //!   use nearly stops them.
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`.
 
+use super::Ready;
+use super::look::{Eyes, lasting, value as read};
 use super::{Plan, settings};
 use crate::host::CgroupRef;
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::Controller;
 use crate::spec::Requirement;
+use crate::spec::Whose;
 use crate::spec::{IoRates, Limit};
+use std::fs;
 
 /// In microseconds: what the kernel takes when nobody says.
 const CPU_PERIOD: f64 = 100_000.0;
@@ -74,6 +79,38 @@ fn io_words(rates: &IoRates) -> String {
     let words = |(_, unit, rate): (&str, &str, Option<u64>)| rate.map(|rate| format!("{rate} {unit}"));
     let all: Vec<_> = in_order(rates).into_iter().filter_map(words).collect();
     all.join(", ")
+}
+
+/// Looks at the group, and plans it; `fault` is whom a refusal names.
+///
+/// # Errors
+/// Names what cannot be limited, and why.
+pub(super) fn prepare(whose: &Whose, limit: &Limit, fault: &str, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let (cgroup, open) = lasting(whose, eyes)?;
+    let device = match limit {
+        Limit::Io { device, .. } => block_device(device)?,
+        _ => String::new(),
+    };
+    let knob = knob(limit, &device);
+    let old = read(fault, &cgroup, &open, &knob)?;
+    Ok(plan(limit, &cgroup, &knob, &old).into())
+}
+
+/// The number of a block device, given as such, as a name, or as a path below `/dev`.
+fn block_device(text: &str) -> Result<String, ApiError> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if text.split_once(':').is_some_and(|(major, minor)| is_number(major) && is_number(minor)) {
+        return Ok(text.to_owned());
+    }
+    let name = text.strip_prefix("/dev/").unwrap_or(text);
+    let found = match name.contains('/') || name.starts_with('.') {
+        true => None,
+        false => fs::read_to_string(format!("/sys/class/block/{name}/dev")).ok(),
+    };
+    found.map(|number| number.trim().to_owned()).ok_or_else(|| {
+        ApiError::new(ErrorCode::TargetNotFound, format!("params.device: no block device {text:?}"))
+            .hint("`lsblk` shows them; a number such as 8:0 works too")
+    })
 }
 
 /// Plans it, where the value is `old`.

@@ -12,9 +12,94 @@
 //!   device of the default route and one with established connections to a protected port, unless the policy names it.
 //! - **Reference**: rtnetlink(7), Linux `net/core/dev.c` (`dev_close_many`).
 
+use super::Ready;
+use super::look::{Eyes, invalid};
 use super::{FlapWork, Plan, Work, give_or_take, settings};
+use crate::host::connections::reached_at;
+use crate::host::{Interface, NetNs};
+use crate::kernel::netlink::belongings::Inventory;
+use crate::kernel::node::Kernel;
+use crate::kernel::setting::link;
 use crate::kernel::setting::{LinkSetting, Setting};
+use crate::kernel::step::NetNsRef;
+use crate::policy::Permit;
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::LinkRhythm;
+use crate::target;
+use std::net::IpAddr;
+
+/// Looks at the interface, which is up, and plans it.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn prepare(
+    name: &str,
+    netns: Option<&String>,
+    rhythm: Option<LinkRhythm>,
+    eyes: &Eyes<'_>,
+) -> Result<Ready, ApiError> {
+    let Eyes { permit, home, entrance, .. } = eyes;
+    let (open, interface) = target::resolve_interface(name, netns.map(String::as_str), home, entrance)?;
+    let failed = |error: &dyn std::error::Error| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("look at what interface {name:?} has: {error}"))
+    };
+    let netns = NetNsRef::new(netns.cloned(), &open).map_err(|error| failed(&error))?;
+    let (up, inventory) = link::inventory(&Kernel, &netns, interface.index)
+        .map_err(|error| failed(&error))?
+        .ok_or_else(|| ApiError::new(ErrorCode::TargetNotFound, format!("interface {name:?} has gone")))?;
+    if !up {
+        return Err(invalid(format!("target.interface: {name:?} is down already")));
+    }
+    if !inventory.unrestorable.is_empty() {
+        let what = inventory.unrestorable.join(", ");
+        return Err(invalid(format!("target.interface: going down would cost {name:?} for good: {what}")));
+    }
+    refuse_lifeline(&interface, &open, &inventory, permit)?;
+    let Interface { name, index, .. } = interface;
+    let setting = LinkSetting { netns, ifindex: index, name, had: inventory.belongings };
+    Ok(plan(&setting, rhythm).into())
+}
+
+/// Refuses loopback, and in the daemon's own namespace the interface through which the host reaches others, or is reached.
+fn refuse_lifeline(
+    interface: &Interface,
+    netns: &NetNs,
+    inventory: &Inventory,
+    permit: &Permit,
+) -> Result<(), ApiError> {
+    let name = &interface.name;
+    let protected = |why: &str| {
+        Err(ApiError::new(ErrorCode::TargetProtected, format!("interface {name:?} is protected: {why}")))
+    };
+    if name == "lo" {
+        return protected("the host's programs speak with each other through it");
+    }
+    if permit.spares_not(name) {
+        return Ok(());
+    }
+    let here = NetNs::current().and_then(|here| Ok(here.identity()? == netns.identity()?));
+    let here = here.map_err(|error| {
+        let text =
+            format!("tell whether interface {name:?} is in the daemon's own network namespace: {error}");
+        ApiError::new(ErrorCode::InjectionFailed, text).hint("try again")
+    })?;
+    if !here {
+        return Ok(());
+    }
+    let hint = |refusal: Result<(), ApiError>| {
+        refusal.map_err(|error| error.hint("`critical_interfaces` of the daemon's policy file can allow it"))
+    };
+    if inventory.default_route {
+        return hint(protected("the host's default route leaves through it"));
+    }
+    // What cannot be read might be the operator's own session.
+    let reached = reached_at(&permit.protected().tcp_ports).unwrap_or_else(|_| inventory.addresses.clone());
+    let session = |address: &IpAddr| inventory.addresses.contains(address);
+    if reached.iter().any(session) {
+        return hint(protected("somebody is connected to a protected port of this host through it"));
+    }
+    Ok(())
+}
 
 /// Plans it.
 pub fn plan(setting: &LinkSetting, rhythm: Option<LinkRhythm>) -> Plan {

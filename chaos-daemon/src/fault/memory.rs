@@ -64,7 +64,7 @@ pub fn plan(
             .hint("ask for less, or for a smaller reserve by params.reserve_mb"));
     }
     let what = format!("{} MiB of memory, {} MiB of the host's kept free", bytes >> 20, reserve >> 20);
-    Ok(hoard(&what, Goal::Memory { bytes, reserve }, ramp, ground.cgroup.clone()))
+    Ok(hoard::plan(&what, Goal::Memory { bytes, reserve }, ramp, ground.cgroup.clone()))
 }
 
 /// What stays available of `total` when nobody says, in bytes.

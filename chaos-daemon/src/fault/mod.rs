@@ -1,6 +1,7 @@
-//! From a fault and its target to a plan: what a holder does, which steps the journal must know, and what a
-//! person reads. Pure: nothing here asks or changes the node. One file per kind of fault.
+//! From a fault to a plan: what a holder does, which steps the journal must know, and what a person reads. One file per kind of
+//! fault: `prepare` looks at this node, `plan` decides by what was found and looks at nothing. Nothing here changes the node.
 
+pub mod affected;
 mod bandwidth;
 pub mod clock_skew;
 pub mod connect_error;
@@ -13,6 +14,7 @@ pub mod disk_io;
 pub mod dns_error;
 pub mod error;
 pub mod file_error;
+pub mod hoard;
 pub mod host_panic;
 pub mod host_reboot;
 pub mod inodes;
@@ -20,6 +22,7 @@ mod latency;
 pub mod limit;
 pub mod link_down;
 mod link_profile;
+pub mod look;
 pub mod mcp_error;
 pub mod memory;
 pub mod oom;
@@ -39,36 +42,33 @@ mod queue;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;
+pub mod services;
 pub mod sever;
 pub mod socket_error;
 pub mod work;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::host::panic::AfterPanic;
-use crate::host::socket_file::SparedSockets;
-use crate::host::supply::{Descriptors, Tasks};
-use crate::host::{CgroupRef, Facts, Identity, PlaceRef, Spared};
-use crate::kernel::netlink::marks::recognise_device;
-use crate::kernel::setting::{Knob, LinkSetting, Setting};
+use crate::host::NetNs;
+use crate::kernel::setting::Setting;
 use crate::kernel::step::{NetNsRef, Step};
-use crate::kernel::systemd::Unit;
-use crate::request::{ApiError, ErrorCode};
+use crate::request::{ApiError, ErrorCode, TargetsReport};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::Effect;
 use crate::spec::process::signal_name;
 use crate::spec::{
-    Direction, Failure, FaultName, FaultType, Hoard, HostDown, PortMatch, Probability, Protocol, Traffic,
-    Way, Whose,
+    Direction, Failure, Fault, FaultName, HostDown, PortMatch, Probability, ProcessSelector, Protocol,
+    Traffic, Way, Whose,
 };
 use crate::target::NetworkTarget;
-use crate::target::process::Selection;
 
 pub use cpu::ProcessorGround;
 pub use disk_fill::DirectoryGround;
+pub use look::{Crowd, Eyes};
 pub use memory::MemoryGround;
 pub use oom::OomGround;
 pub use requirements::{called, lacks, parts, remedy, require};
@@ -112,57 +112,67 @@ pub struct Place<'a> {
     pub protected_tcp_ports: &'a [u16],
 }
 
-/// The processes that a fault goes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Crowd {
-    /// Who matches now, and which of them are hit.
-    pub selection: Selection,
-    /// Who is never hit, also of those that match later.
-    pub spared: Spared,
-    /// Which programs are meant, by what the path that is named leads to for the caller.
-    pub programs: Vec<String>,
+/// A fault of which everything is known that this node says of it.
+#[derive(Debug)]
+pub struct Ready {
+    /// Its plan.
+    pub plan: Planned,
+    /// Those that were chosen, of a fault that goes to processes.
+    pub targets: Option<TargetsReport>,
+    /// The group in which the kernel is to kill.
+    pub doomed: Option<Box<OomGround>>,
+    /// The network namespace that the holder enters, of a fault without an interface.
+    pub netns: Option<NetNs>,
 }
 
-/// What a fault finds on the node: what it takes something from, what a supervised one will restore, or whom it goes to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ground {
-    /// Processors.
-    Processors(ProcessorGround),
-    /// Memory.
-    Memory(MemoryGround),
-    /// A control group that runs out of memory.
-    Oom(Box<OomGround>),
-    /// A directory of a file system, the cgroup to join, and how many descriptors a process may have.
-    Directory(Box<DirectoryGround>, Option<CgroupRef>, u64),
-    /// Open files.
-    Descriptors(Descriptors),
-    /// Open files, sockets that nobody is to be connected to, and as whom others are.
-    Reach(Descriptors, SparedSockets, Identity),
-    /// Processes and threads, and the cgroup to join.
-    Tasks(Tasks, Option<CgroupRef>),
-    /// A value of a control group.
-    Cgroup {
-        /// Whose.
-        cgroup: CgroupRef,
-        /// Which.
-        knob: Knob,
-        /// As the kernel prints it.
-        old: String,
-    },
-    /// A device that is up, and what it has.
-    Link(LinkSetting),
-    /// Wall clock minus boot clock, in nanoseconds.
-    Clock(i64),
-    /// Processes.
-    Crowd(Box<Crowd>),
-    /// A control group whose calls fail, or whose packets vanish.
-    Callers(Callers),
-    /// A control group whose calls about files fail, and which files.
-    Files(CgroupRef, PlaceRef),
-    /// A service that is active.
-    Service(Box<Unit>),
-    /// This host.
-    Host(Box<DownGround>),
+/// A plan, or all of it but its place among the faults on its device.
+pub enum Planned {
+    /// All of it.
+    Whole(Box<Plan>),
+    /// What makes one of a place.
+    OnDevice(Box<dyn FnOnce(&Place<'_>) -> Plan + Send>),
+}
+
+impl fmt::Debug for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(plan) => plan.fmt(f),
+            Self::OnDevice(_) => f.write_str("OnDevice"),
+        }
+    }
+}
+
+impl From<Plan> for Ready {
+    fn from(plan: Plan) -> Self {
+        Self { plan: Planned::Whole(Box::new(plan)), targets: None, doomed: None, netns: None }
+    }
+}
+
+impl Ready {
+    fn on_device(plan: impl FnOnce(&Place<'_>) -> Plan + Send + 'static) -> Self {
+        Self { plan: Planned::OnDevice(Box::new(plan)), targets: None, doomed: None, netns: None }
+    }
+
+    fn of_processes(plan: Plan, crowd: &Crowd, selector: &ProcessSelector) -> Self {
+        Self { targets: Some(crowd.selection.report(selector.seed)), ..plan.into() }
+    }
+}
+
+impl Planned {
+    /// The plan, of a fault on a device with its place there.
+    ///
+    /// # Errors
+    /// When a device is needed and there is none.
+    pub fn at(self, place: Option<&Place<'_>>) -> Result<Plan, ApiError> {
+        match (self, place) {
+            (Self::Whole(plan), _) => Ok(*plan),
+            (Self::OnDevice(plan), Some(place)) => Ok(plan(place)),
+            (Self::OnDevice(_), None) => Err(ApiError::new(
+                ErrorCode::MissingParameter,
+                "target.interface: this fault needs an interface",
+            )),
+        }
+    }
 }
 
 /// What is known before this host goes down.
@@ -172,24 +182,11 @@ pub struct DownGround {
     pub name: FaultName,
     /// Where it is written down, below what outlives a boot.
     pub record: PathBuf,
-    /// What the kernel does after a panic; `None` where none is planned.
-    pub after_panic: Option<AfterPanic>,
 }
 
-/// The plan of a fault that takes something, in words, and holds it.
-fn hoard(what: &str, goal: Goal, ramp: Duration, cgroup: Option<CgroupRef>) -> Plan {
-    let mut description = format!("resource_exhaustion: holds {what}");
-    if let Some(cgroup) = &cgroup {
-        description.push_str(&format!(", in cgroup {}", cgroup.path.display()));
-    }
-    if !ramp.is_zero() {
-        description.push_str(&format!(", all of it after {ramp:?}"));
-    }
-    Plan {
-        work: Work::Hoard(HoardWork { goal, ramp, cgroup, identity: Identity::ROOT }),
-        steps: Vec::new(),
-        lifetime: LifetimeClass::Kernel,
-        description,
+impl DownGround {
+    fn of(eyes: &Eyes<'_>) -> Self {
+        Self { name: eyes.name.clone(), record: eyes.down_record.to_owned() }
     }
 }
 
@@ -218,161 +215,53 @@ fn down(what: String, down: HostDown, ground: &DownGround) -> Plan {
     }
 }
 
-/// Plans a fault on this node, which has all that [`require`] asks for. `place` must be there for an effect that has traffic,
-/// `ground` for one that changes a setting or goes to a cgroup.
+/// Looks at what a fault goes to, on a node which has all that [`require`] asks for, and plans it. Blocks.
 ///
 /// # Errors
-/// Names what cannot be done with what was found.
-pub fn plan(
-    effect: &Effect,
-    place: Option<&Place<'_>>,
-    ground: Option<&Ground>,
-    facts: &Facts,
-) -> Result<Plan, ApiError> {
-    if let Some(name) = place.map(|place| &place.target.interface.name).filter(|name| is_ours(name)) {
-        let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
-        return Err(ApiError::new(ErrorCode::InvalidParameter, text)
-            .hint("name the device that the fault is on: faults on one device add up"));
-    }
-    let needs_interface = || {
-        let name = effect.fault_type().name();
-        ApiError::new(ErrorCode::MissingParameter, format!("target.interface: {name} needs an interface"))
-    };
-    Ok(match effect {
-        Effect::Cpu(load) => match ground {
-            Some(Ground::Processors(ground)) => cpu::plan(load, ground)?,
-            _ => return Err(not_looked_at(effect.fault_type())),
-        },
+/// Names what cannot be a target, or what cannot be done with what was found.
+pub fn prepare(fault: &Fault, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    Ok(match &fault.effect {
         Effect::Impair { traffic, impairment, packet_probability, names } => {
-            let place = place.ok_or_else(needs_interface)?;
-            detour::plan(traffic, impairment, *packet_probability, names, place)
+            detour::prepare(traffic, impairment, *packet_probability, names)
         }
         Effect::Refuse { traffic, refusal, packet_probability } => {
-            error::plan(traffic, *refusal, *packet_probability, place.ok_or_else(needs_interface)?)
+            error::prepare(traffic, *refusal, *packet_probability)
         }
         Effect::Names { traffic, questions, packet_probability } => {
-            let place = place.ok_or_else(needs_interface)?;
-            dns_error::plan(traffic, questions, *packet_probability, place)
+            dns_error::prepare(traffic, questions, *packet_probability)
         }
         Effect::Drop { traffic, packet_probability, partition } => {
-            packet_drop::plan(traffic, *packet_probability, *partition, place.ok_or_else(needs_interface)?)
+            packet_drop::prepare(traffic, *packet_probability, *partition)
         }
-        Effect::Files { calls, failure } => match (ground, facts.files.get()) {
-            (Some(Ground::Files(cgroup, place)), Ok(kernel)) => {
-                file_error::plan(calls, failure, cgroup, place, *kernel)
-            }
-            _ => return Err(not_looked_at(effect.fault_type())),
-        },
-        Effect::Sockets { calls, failure } => match (ground, facts.sockets.get()) {
-            (Some(Ground::Callers(callers)), Ok(kernel)) => {
-                socket_error::plan(calls, failure, callers, *kernel)
-            }
-            _ => return Err(not_looked_at(effect.fault_type())),
-        },
-        Effect::Hoard { .. }
-        | Effect::Limit { .. }
-        | Effect::Pause { .. }
-        | Effect::LinkDown { .. }
-        | Effect::ClockSkew { .. }
-        | Effect::ProcessKill { .. }
-        | Effect::ProcessPause { .. }
-        | Effect::ServiceStop { .. }
-        | Effect::ServiceRestart { .. }
-        | Effect::Sever { .. }
-        | Effect::Connect { .. }
-        | Effect::Spoil { .. }
-        | Effect::Down(_)
-        | Effect::Load(_) => return on_ground(effect, ground),
+        Effect::Sever { packets, packet_probability, partition } => {
+            sever::prepare(packets, *packet_probability, *partition, eyes)?
+        }
+        Effect::Cpu(load) => cpu::prepare(load, eyes)?,
+        Effect::Hoard { what, ramp, whose, netns } => {
+            hoard::prepare(what, *ramp, (whose.as_ref(), netns.as_ref()), eyes)?
+        }
+        Effect::Limit { whose, limit } => limit::prepare(whose, limit, &called(fault), eyes)?,
+        Effect::Pause { whose } => pause::prepare(whose, eyes)?,
+        Effect::LinkDown { interface, netns, rhythm } => {
+            link_down::prepare(interface, netns.as_ref(), *rhythm, eyes)?
+        }
+        Effect::ClockSkew { offset_ns } => clock_skew::prepare(*offset_ns)?,
+        Effect::ProcessKill { processes, volleys } => process_kill::prepare(processes, *volleys, eyes)?,
+        Effect::ProcessPause { processes, rhythm } => process_pause::prepare(processes, *rhythm, eyes)?,
+        Effect::ServiceStop { unit } => service_stop::prepare(unit)?,
+        Effect::ServiceRestart { unit } => service_restart::prepare(unit)?,
+        Effect::Connect { calls, failure } => connect_error::prepare(calls, failure, eyes)?,
+        Effect::Load(load) => connection_load::prepare(load, eyes)?,
+        Effect::Files { calls, failure } => file_error::prepare(calls, failure, eyes)?,
+        Effect::Sockets { calls, failure } => socket_error::prepare(calls, failure, eyes)?,
+        Effect::Spoil { processes, spoiling } => mcp_error::prepare(processes, spoiling, eyes)?,
+        Effect::Down(HostDown { way: Way::Reboot { forced }, countdown }) => {
+            host_reboot::prepare(*forced, *countdown, eyes)?
+        }
+        Effect::Down(HostDown { way: Way::Panic { sync, stay_down }, countdown }) => {
+            host_panic::prepare((*sync, *stay_down), *countdown, eyes)?
+        }
     })
-}
-
-/// A fault there would cut what a delay promises to bring back.
-fn is_ours(device: &str) -> bool {
-    recognise_device(device).is_some()
-}
-
-fn on_ground(effect: &Effect, ground: Option<&Ground>) -> Result<Plan, ApiError> {
-    match (effect, ground) {
-        (Effect::Hoard { what, ramp, .. }, Some(ground)) => on_supply(what, *ramp, ground),
-        (Effect::Limit { limit, .. }, Some(Ground::Cgroup { cgroup, knob, old })) => {
-            Ok(limit::plan(limit, cgroup, knob, old))
-        }
-        (Effect::Pause { .. }, Some(Ground::Cgroup { cgroup, old, .. })) => Ok(pause::plan(cgroup, old)),
-        (Effect::LinkDown { rhythm, .. }, Some(Ground::Link(setting))) => {
-            Ok(link_down::plan(setting, *rhythm))
-        }
-        (Effect::ClockSkew { offset_ns }, Some(Ground::Clock(base_ns))) => {
-            Ok(clock_skew::plan(*offset_ns, *base_ns))
-        }
-        (Effect::ProcessKill { processes, volleys }, Some(Ground::Crowd(crowd))) => {
-            Ok(process_kill::plan(processes, *volleys, crowd))
-        }
-        (Effect::Connect { calls, failure }, Some(Ground::Callers(callers))) => {
-            Ok(connect_error::plan(calls, failure, callers))
-        }
-        (Effect::Sever { packets, packet_probability, partition }, Some(Ground::Callers(callers))) => {
-            Ok(sever::plan(packets, *packet_probability, *partition, callers))
-        }
-        (Effect::Load(load), Some(Ground::Reach(found, spared, identity))) => {
-            connection_load::plan(load, found.process, spared, identity)
-        }
-        (Effect::ServiceStop { .. }, Some(Ground::Service(unit))) => Ok(service_stop::plan(unit)),
-        (Effect::ServiceRestart { .. }, Some(Ground::Service(unit))) => Ok(service_restart::plan(unit)),
-        (Effect::ProcessPause { processes, rhythm }, Some(Ground::Crowd(crowd))) => {
-            Ok(process_pause::plan(processes, *rhythm, crowd))
-        }
-        (Effect::Spoil { processes, spoiling }, Some(Ground::Crowd(crowd))) => {
-            Ok(mcp_error::plan(processes, spoiling, crowd))
-        }
-        (Effect::Down(HostDown { way, countdown }), Some(Ground::Host(ground))) => {
-            match (*way, ground.after_panic) {
-                (Way::Reboot { forced }, _) => Ok(host_reboot::plan(forced, *countdown, ground)),
-                (Way::Panic { sync, stay_down }, Some(after)) => {
-                    host_panic::plan((sync, stay_down), *countdown, after, ground)
-                }
-                (Way::Panic { .. }, None) => Err(not_looked_at(effect.fault_type())),
-            }
-        }
-        _ => Err(not_looked_at(effect.fault_type())),
-    }
-}
-
-fn on_supply(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
-    let mut plan = supply_plan(what, ramp, ground)?;
-    if let (Work::Hoard(work), Ground::Directory(ground, ..)) = (&mut plan.work, ground) {
-        if let Some(why) = &ground.closed {
-            return Err(ApiError::new(ErrorCode::TargetProtected, format!("params.path: {why}")));
-        }
-        work.identity = ground.identity.clone();
-    }
-    Ok(plan)
-}
-
-fn supply_plan(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, ApiError> {
-    match (what, ground) {
-        (Hoard::Memory { size, reserve }, Ground::Memory(ground)) => {
-            memory::plan(*size, *reserve, ramp, ground)
-        }
-        (Hoard::Oom { reserve }, Ground::Oom(ground)) => oom::plan(*reserve, ramp, ground),
-        (Hoard::Disk(fill), Ground::Directory(ground, ..)) => disk_fill::plan(fill, ramp, ground),
-        (Hoard::Inodes { count, .. }, Ground::Directory(ground, _, most)) => {
-            inodes::plan(*count, ramp, ground, *most)
-        }
-        (Hoard::DiskIo { rate, bytes, .. }, Ground::Directory(ground, cgroup, _)) => {
-            disk_io::plan(*rate, *bytes, cgroup.clone(), ground)
-        }
-        (Hoard::Descriptors { count, leave }, Ground::Descriptors(found)) => {
-            descriptors::plan(*count, *leave, ramp, *found)
-        }
-        (Hoard::Tasks { count }, Ground::Tasks(found, cgroup)) => {
-            pids::plan(*count, ramp, cgroup.clone(), *found)
-        }
-        (Hoard::Ports { udp, address, range, count }, Ground::Descriptors(found)) => {
-            ports::plan(*udp, *address, *range, *count, ramp, found.process)
-        }
-        (Hoard::Port(port), Ground::Descriptors(_)) => Ok(port_in_use::plan(*port)),
-        _ => Err(not_looked_at(FaultType::ResourceExhaustion)),
-    }
 }
 
 /// So many percent of a number.
@@ -384,11 +273,6 @@ fn supply_plan(what: &Hoard, ramp: Duration, ground: &Ground) -> Result<Plan, Ap
 )]
 fn share(percent: f64, whole: u64) -> u64 {
     (whole as f64 * percent / 100.0) as u64
-}
-
-fn not_looked_at(fault_type: FaultType) -> ApiError {
-    let name = fault_type.name();
-    ApiError::new(ErrorCode::TargetNotFound, format!("what {name} would change was not looked at"))
 }
 
 /// Which of the calls that match fail, for people: nothing if all do.

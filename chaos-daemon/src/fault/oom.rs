@@ -11,11 +11,15 @@
 
 use std::time::Duration;
 
+use super::Ready;
+use super::affected::Place;
+use super::look::Eyes;
 use super::work::HoardWork;
 use super::{Goal, Plan, Work, memory};
 use crate::host::oom::{Books, Weight};
 use crate::host::supply::Memory;
 use crate::host::{CgroupRef, Identity, ProcessId};
+use crate::host::{Running, Spared};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::Controller;
 use crate::spec::LifetimeClass;
@@ -51,6 +55,36 @@ pub struct Member {
     pub weight: Weight,
     /// Why it must not be hit; `None` when it may be.
     pub vital: Option<&'static str>,
+}
+
+/// Looks at the group and at who is in it, and plans it.
+///
+/// # Errors
+/// When the processes of this host cannot be read, and as [`plan`].
+pub(super) fn prepare(
+    reserve: Option<u64>,
+    ramp: Duration,
+    group: Option<CgroupRef>,
+    memory: Memory,
+    eyes: &Eyes<'_>,
+) -> Result<Ready, ApiError> {
+    let failed = |what: &str| ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}"));
+    let cgroup = group.ok_or_else(|| failed("the cgroup: none is named"))?;
+    let all = Running::all().map_err(|error| failed(&format!("the processes of this host: {error}")))?;
+    let place =
+        Place::group(&cgroup).map_err(|error| failed(&format!("the place of the cgroup: {error}")))?;
+    let spared = Spared::of(eyes.caller.process(), &all);
+    let members = all.iter().filter(|process| place.has(process)).filter_map(|process| {
+        let weight = Weight::of(process.id.pid)?;
+        Some(Member { id: process.id, name: process.name.clone(), weight, vital: process.vital(&spared) })
+    });
+    let members = members.collect();
+    let own = std::process::id().cast_signed();
+    let holder = Weight::of(own).ok_or_else(|| failed("the memory of the daemon"))?;
+    let books = Books::read(&cgroup.path);
+    let ground = OomGround { cgroup, books, memory, members, holder };
+    let plan = plan(reserve, ramp, &ground)?;
+    Ok(Ready { doomed: Some(Box::new(ground)), ..plan.into() })
 }
 
 /// Plans it.

@@ -11,9 +11,16 @@
 //!   traffic are spared.
 //! - **Reference**: Linux `net/core/filter.c` (`skb_do_redirect`), `kernel/bpf/tcx.c`.
 
+use super::Ready;
 use super::{Match, PacketAction, PacketWork, Place, Plan, Work, attach_steps, matching, traffic_words};
 use crate::spec::LifetimeClass;
 use crate::spec::{Probability, Traffic};
+
+/// Plans it as soon as its place is known.
+pub(super) fn prepare(traffic: &Traffic, packet_probability: Probability, partition: bool) -> Ready {
+    let traffic = traffic.clone();
+    Ready::on_device(move |place| plan(&traffic, packet_probability, partition, place))
+}
 
 /// Plans it.
 pub fn plan(traffic: &Traffic, packet_probability: Probability, partition: bool, place: &Place<'_>) -> Plan {

@@ -8,9 +8,26 @@
 //!   timers and time-outs go on: what is due is due when they go on.
 //! - **Reference**: Linux `Documentation/admin-guide/cgroup-v2.rst`, `cgroup.freeze`.
 
+use super::Ready;
+use super::look::{Eyes, invalid, lasting, value};
 use super::{Plan, settings};
 use crate::host::CgroupRef;
 use crate::kernel::setting::{CgroupSetting, Knob, Setting};
+use crate::request::ApiError;
+use crate::spec::Whose;
+
+/// Looks at the group, and plans it.
+///
+/// # Errors
+/// Names what cannot be frozen, or is already.
+pub(super) fn prepare(whose: &Whose, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let (cgroup, open) = lasting(whose, eyes)?;
+    let old = value("pause", &cgroup, &open, &Knob::Freeze)?;
+    if old != "0" {
+        return Err(invalid(format!("cgroup {} is frozen already", cgroup.path.display())));
+    }
+    Ok(plan(&cgroup, &old).into())
+}
 
 /// Plans it, where the switch is at `old`.
 pub fn plan(cgroup: &CgroupRef, old: &str) -> Plan {

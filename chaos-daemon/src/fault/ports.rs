@@ -35,5 +35,5 @@ pub fn plan(
     };
     let protocol = if udp { "UDP" } else { "TCP" };
     let what = format!("{count} {protocol} ports of {address}, of {of}");
-    Ok(hoard(&what, Goal::Ports { udp, address, range, count }, ramp, None))
+    Ok(hoard::plan(&what, Goal::Ports { udp, address, range, count }, ramp, None))
 }

@@ -11,10 +11,26 @@
 //!   bus, this daemon, and the caller with its ancestors are never hit.
 //! - **Reference**: pidfd_send_signal(2), signal(7).
 
-use super::{Crowd, Plan, Work, work::SignalWork};
+use super::Ready;
+use super::look::{Crowd, Eyes, crowd};
+use super::{Plan, Work, work::SignalWork};
+use crate::request::ApiError;
 use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::process::Volleys;
+
+/// Looks who matches, and plans it.
+///
+/// # Errors
+/// When nobody matches, or none of those may be hit.
+pub(super) fn prepare(
+    selector: &ProcessSelector,
+    volleys: Volleys,
+    eyes: &Eyes<'_>,
+) -> Result<Ready, ApiError> {
+    let crowd = crowd(selector, eyes)?;
+    Ok(Ready::of_processes(plan(selector, volleys, &crowd), &crowd, selector))
+}
 
 /// Plans it for those that are selected now.
 pub fn plan(selector: &ProcessSelector, volleys: Volleys, crowd: &Crowd) -> Plan {

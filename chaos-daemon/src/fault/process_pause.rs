@@ -13,10 +13,43 @@
 //!   Nobody else can trace them meanwhile; one that is traced already is refused. A process that was stopped stays stopped.
 //! - **Reference**: ptrace(2), Linux `kernel/ptrace.c` (`exit_ptrace`).
 
-use super::{Crowd, Plan, Work, work::PauseWork};
+use super::Ready;
+use super::look::{Crowd, Eyes, crowd};
+use super::{Plan, Work, work::PauseWork};
+use crate::host::Running;
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::process::Rhythm;
+
+/// Looks who matches, and plans it.
+///
+/// # Errors
+/// When nobody matches, none of those may be hit, or one of them is traced.
+pub(super) fn prepare(
+    selector: &ProcessSelector,
+    rhythm: Option<Rhythm>,
+    eyes: &Eyes<'_>,
+) -> Result<Ready, ApiError> {
+    let crowd = crowd(selector, eyes)?;
+    refuse_traced(&crowd)?;
+    Ok(Ready::of_processes(plan(selector, rhythm, &crowd), &crowd, selector))
+}
+
+/// A process has one tracer at most: a debugger, or another fault.
+fn refuse_traced(crowd: &Crowd) -> Result<(), ApiError> {
+    let Some(traced) = crowd.selection.hit.iter().find(|process| process.tracer != 0) else { return Ok(()) };
+    let tracer =
+        Running::read(traced.tracer).map_or_else(String::new, |tracer| format!(" ({})", tracer.name));
+    let (pid, name, by) = (traced.id.pid, &traced.name, traced.tracer);
+    Err(ApiError::new(
+        ErrorCode::InvalidParameter,
+        format!(
+            "process {pid} ({name}) is traced already, by process {by}{tracer}, and can have one tracer only"
+        ),
+    )
+    .hint("end that debugger or fault first; `pause` freezes a cgroup without tracing"))
+}
 
 /// Plans it for those that are selected now, and stay the ones.
 pub fn plan(selector: &ProcessSelector, rhythm: Option<Rhythm>, crowd: &Crowd) -> Plan {

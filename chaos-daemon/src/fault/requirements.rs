@@ -3,6 +3,7 @@
 use super::{limit, oom, sever};
 use crate::host::{Facts, Lack};
 use crate::request::{ApiError, ErrorCode};
+use crate::spec::Fault;
 use crate::spec::effect::Effect;
 use crate::spec::resource;
 use crate::spec::{FaultType, Hoard, Requirement};
@@ -60,12 +61,13 @@ pub fn remedy(lacks: &[Lack]) -> Option<String> {
 }
 
 /// What a fault needs of the kernel, and the part of its type that it is, where parts need something else than the whole.
-fn needs(effect: &Effect) -> (Option<&'static str>, Vec<Requirement>) {
+fn needs(fault: &Fault) -> (Option<&'static str>, Vec<Requirement>) {
+    let effect = &fault.effect;
     let (part, needed) = match effect {
         Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
-        _ => (None, effect.fault_type().needs()),
+        _ => (None, fault.fault_type.needs()),
     };
     let mut needed = needed.to_vec();
     if effect.names_cgroup() && !needed.contains(&Requirement::CgroupV2) {
@@ -79,19 +81,26 @@ fn needs(effect: &Effect) -> (Option<&'static str>, Vec<Requirement>) {
 ///
 /// # Errors
 /// [`ErrorCode::UnsupportedKernel`] names the fault, everything that is missing, and what would supply it.
-pub fn require(effect: &Effect, facts: &Facts) -> Result<(), ApiError> {
-    let lacks = lacks(&needs(effect).1, facts);
-    let Some(remedy) = remedy(&lacks) else { return Ok(()) };
+pub fn require(fault: &Fault, facts: &Facts) -> Result<(), ApiError> {
+    let lacks = lacks(&needs(fault).1, facts);
+    if lacks.is_empty() { Ok(()) } else { Err(refusal(&called(fault), &lacks, facts)) }
+}
+
+/// What is said of a fault for want of this.
+pub(super) fn refusal(fault: &str, lacks: &[Lack], facts: &Facts) -> ApiError {
     let names: Vec<_> = lacks.iter().map(|lack| lack.what.as_str()).collect();
-    let (called, release) = (called(effect), &facts.release);
-    let text = format!("{called} is not possible on kernel {release}: missing {}", names.join(", "));
-    Err(ApiError::new(ErrorCode::UnsupportedKernel, text).hint(remedy))
+    let text = format!("{fault} is not possible on kernel {}: missing {}", facts.release, names.join(", "));
+    let error = ApiError::new(ErrorCode::UnsupportedKernel, text);
+    match remedy(lacks) {
+        Some(remedy) => error.hint(remedy),
+        None => error,
+    }
 }
 
 /// A fault as refusals call it: its type, and the part of that where parts need something else than the whole.
-pub fn called(effect: &Effect) -> String {
-    let name = effect.fault_type().name();
-    needs(effect).0.map_or_else(|| name.to_owned(), |part| format!("{name} ({part})"))
+pub fn called(fault: &Fault) -> String {
+    let name = fault.fault_type.name();
+    needs(fault).0.map_or_else(|| name.to_owned(), |part| format!("{name} ({part})"))
 }
 
 #[cfg(test)]

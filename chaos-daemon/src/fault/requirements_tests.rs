@@ -25,7 +25,7 @@ fn facts() -> Facts {
     }
 }
 
-fn effect(fault_type: FaultType, target: Value, params: Value) -> Effect {
+fn fault(fault_type: FaultType, target: Value, params: Value) -> Fault {
     let request = FaultRequest {
         fault_type,
         probability: Probability::CERTAIN,
@@ -34,11 +34,11 @@ fn effect(fault_type: FaultType, target: Value, params: Value) -> Effect {
         target: serde_json::from_value(target).unwrap(),
         params: params.as_object().unwrap().clone(),
     };
-    request.parse().unwrap().effect
+    request.parse().unwrap()
 }
 
 fn refused(fault_type: FaultType, target: Value, params: Value) -> Option<ApiError> {
-    require(&effect(fault_type, target, params), &facts()).err()
+    require(&fault(fault_type, target, params), &facts()).err()
 }
 
 /// A kernel that has all but this. Of what is found out by trying, `kernel::probe` has the words.
@@ -78,9 +78,9 @@ fn tried(requirement: Requirement) -> Lack {
 }
 
 /// Faults that stand for a type: one of each part of it that needs something else, and where it can be, one that names a cgroup.
-fn examples(fault_type: FaultType) -> Vec<Effect> {
+fn examples(fault_type: FaultType) -> Vec<Fault> {
     let some = |all: &[(Value, Value)]| {
-        all.iter().map(|(target, params)| effect(fault_type, target.clone(), params.clone())).collect()
+        all.iter().map(|(target, params)| fault(fault_type, target.clone(), params.clone())).collect()
     };
     let (none, service) = (json!({}), json!({"unit": "a.service"}));
     let of_service = json!({"interface": "eth0", "unit": "a.service", "direction": "egress"});
@@ -144,7 +144,7 @@ fn whatever_is_missing_the_refusal_names_the_fault_and_it_and_a_command_or_an_op
 fn whatever_names_a_cgroup_needs_cgroups_and_what_goes_to_the_host_does_not() {
     let missing = without(Requirement::CgroupV2);
     let refused = |kind, target, params| {
-        let refusal = require(&effect(kind, target, params), &missing);
+        let refusal = require(&fault(kind, target, params), &missing);
         refusal.is_err_and(|error| error.hint.is_some_and(|hint| hint.contains("`mount -t cgroup2")))
     };
     let egress =
@@ -170,7 +170,7 @@ fn of_several_things_that_are_missing_all_are_named_and_each_remedy_once() {
     assert_eq!(remedy(&lacks).as_deref(), Some("load it; and boot"));
     assert_eq!(remedy(&[]), None);
     let facts = Facts { veth: without(Requirement::Veth).veth, ..without(Requirement::Netem) };
-    let latency = effect(FaultType::Latency, json!({"interface": "eth0"}), json!({}));
+    let latency = fault(FaultType::Latency, json!({"interface": "eth0"}), json!({}));
     let error = require(&latency, &facts).unwrap_err();
     assert!(error.message.contains("veth (") && error.message.contains("sch_netem ("), "{error}");
     let hint = error.hint.unwrap_or_default();

@@ -10,9 +10,22 @@
 //!   which systemd restarts along with it. One that it would stop and not start (`StopPropagatedFrom=`) is a reason to refuse.
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
+use super::Ready;
+use super::services::{active, refuse_with};
 use super::{Plan, RestartWork, Work};
 use crate::kernel::systemd::Unit;
+use crate::request::ApiError;
 use crate::spec::LifetimeClass;
+
+/// Looks at the service, and plans it.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn prepare(name: &str) -> Result<Ready, ApiError> {
+    let unit = active(name)?;
+    refuse_with("restarting", name, &unit.left_by_restart)?;
+    Ok(plan(&unit).into())
+}
 
 /// Plans it.
 pub fn plan(unit: &Unit) -> Plan {

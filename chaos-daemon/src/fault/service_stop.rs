@@ -12,9 +12,26 @@
 //!   stopped. A socket, timer or path unit of the service is left alone, and may start it again.
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
+use super::Ready;
+use super::services::{active, invalid, refuse_with};
 use super::{Plan, settings};
 use crate::kernel::setting::{ServiceSetting, Setting};
 use crate::kernel::systemd::Unit;
+use crate::request::ApiError;
+
+/// Looks at the service, and plans it.
+///
+/// # Errors
+/// Names what is in the way.
+pub(super) fn prepare(name: &str) -> Result<Ready, ApiError> {
+    let unit = active(name)?;
+    if unit.transient {
+        return Err(invalid(format!("{name} has no file: once stopped, it could not be started again"))
+            .hint("`systemd-run` makes such units; `service_restart` and `pause` take them"));
+    }
+    refuse_with("stopping", name, &unit.takes_along)?;
+    Ok(plan(&unit).into())
+}
 
 /// Plans it.
 pub fn plan(unit: &Unit) -> Plan {

@@ -13,13 +13,31 @@
 //! - **Reference**: Linux `net/core/filter.c` (`sk_filter_trim_cap`), `net/ipv4/ip_output.c` (`ip_finish_output`),
 //!   `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_filter_skb`).
 
+use super::Ready;
+use super::look::{Eyes, callers};
 use super::{Callers, Plan, SeverWork, Work, direction_words, peer_words, transport_words};
+use crate::request::ApiError;
 use crate::spec::LifetimeClass;
 use crate::spec::Requirement;
 use crate::spec::{Probability, ServicePackets};
 
 /// What it needs of the kernel.
 pub const REQUIREMENTS: &[Requirement] = &[Requirement::CgroupV2, Requirement::SeverPrograms];
+
+/// Looks at the group, and plans it.
+///
+/// # Errors
+/// When there is no such control group.
+pub(super) fn prepare(
+    packets: &ServicePackets,
+    packet_probability: Probability,
+    partition: bool,
+    eyes: &Eyes<'_>,
+) -> Result<Ready, ApiError> {
+    let peers = [&packets.peers, eyes.named].concat();
+    let callers = callers(&packets.whose, peers, eyes)?;
+    Ok(plan(packets, packet_probability, partition, &callers).into())
+}
 
 /// Plans it.
 pub fn plan(

@@ -13,9 +13,24 @@
 //!   they wait.
 //! - **Reference**: Linux `net/socket.c`, `security/security.c`, `kernel/bpf/cgroup.c` (`__cgroup_bpf_run_lsm_current`).
 
+use super::Ready;
+use super::look::{Eyes, callers, refuse_to_end_who_is_needed};
+use super::requirements::refusal;
 use super::{Callers, Plan, SocketWork, Work, failure_lifetime, failure_words};
 use crate::host::KernelSockets;
+use crate::request::ApiError;
 use crate::spec::{Failure, Protocol, SocketCalls};
+
+/// Looks at the group, and plans it.
+///
+/// # Errors
+/// When there is no such group, or somebody in it is needed and would be ended.
+pub(super) fn prepare(calls: &SocketCalls, failure: &Failure, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let callers = callers(&calls.whose, Vec::new(), eyes)?;
+    refuse_to_end_who_is_needed(&callers.cgroup, failure, eyes.caller)?;
+    let kernel = eyes.facts.sockets.get().map_err(|lack| refusal("socket_error", &[lack], eyes.facts))?;
+    Ok(plan(calls, failure, &callers, *kernel).into())
+}
 
 /// Plans it.
 pub fn plan(calls: &SocketCalls, failure: &Failure, callers: &Callers, kernel: KernelSockets) -> Plan {

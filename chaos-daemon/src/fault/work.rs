@@ -409,6 +409,27 @@ pub struct SocketWork {
 }
 
 impl Work {
+    /// The programs that it needs, and the peers that they have to know; `None` when it needs none.
+    pub fn programs(&self) -> Option<(Family, &[IpNet])> {
+        match self {
+            Self::Packets(work) => Some((work.action.family(), &work.packets.peers)),
+            Self::Loop(work) => Some((work.family(), &work.packets.peers)),
+            Self::Calls(work) => Some((Family::Calls, &work.callers.peers)),
+            Self::Sever(work) => Some((Family::Severance, &work.callers.peers)),
+            Self::Files(work) => Some((Family::Files(work.kernel), &[])),
+            Self::Sockets(work) => Some((Family::Sockets(work.kernel), &[])),
+            Self::Cpu(_)
+            | Self::Hoard(_)
+            | Self::Settings(_)
+            | Self::Flap(_)
+            | Self::Signals(_)
+            | Self::Pause(_)
+            | Self::Spoil(_)
+            | Self::Restart(_)
+            | Self::Down(_) => None,
+        }
+    }
+
     /// How long a packet may stay with the fault: so long its end may take to let packets out.
     pub fn longest_stay(&self) -> Duration {
         match self {

@@ -1,13 +1,10 @@
 //! A fault that takes this host down: what is in its way, what becomes of its record when the host stays up, and what is told of it
 //! by the daemon that starts afterwards.
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use super::state::Injector;
-use crate::fault::{DownGround, Ground};
-use crate::host::panic::{AfterPanic, may_panic};
 use crate::host::{BootId, boot_time_ns};
 use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
@@ -15,8 +12,7 @@ use crate::kernel::node::talk;
 use crate::request::evidence::Down;
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, WentDown};
 use crate::spec::LifetimeClass;
-use crate::spec::effect::Effect;
-use crate::spec::{FaultName, FaultType, HostDown, Way};
+use crate::spec::{FaultName, FaultType};
 
 /// Whether faults of this type take the host down.
 pub(super) fn takes_down(fault_type: FaultType) -> bool {
@@ -28,63 +24,24 @@ pub(super) fn takes_down(fault_type: FaultType) -> bool {
 ///
 /// # Errors
 /// Names the fault that is in the way.
-pub(super) fn refuse_in_the_way(injector: &Injector, effect: &Effect) -> Result<(), ApiError> {
+pub(super) fn refuse_in_the_way(injector: &Injector, fault_type: FaultType) -> Result<(), ApiError> {
     if let Some(other) = injector.first(|active| takes_down(active.fault_type)) {
         return Err(ApiError::new(ErrorCode::LimitReached, format!("fault {other} takes this host down"))
             .hint(format!("`chaosctl stop {other}` prevents it, if it is not too late")));
     }
-    if !takes_down(effect.fault_type()) {
+    if !takes_down(fault_type) {
         return Ok(());
     }
     match injector.first(|active| active.lifetime == LifetimeClass::Supervised) {
         None => Ok(()),
         Some(other) => {
-            let name = effect.fault_type().name();
+            let name = fault_type.name();
             let text = format!(
                 "{name} while fault {other} is active, which is supervised: what it has set might outlive the boot"
             );
             Err(ApiError::new(ErrorCode::LimitReached, text)
                 .hint("remove that one first, or wait until it ends"))
         }
-    }
-}
-
-/// Looks at what a fault that takes the host down needs; it is written down at `record` before. Blocks.
-///
-/// # Errors
-/// Names what is in the way.
-pub(super) fn look(record: &Path, name: &FaultName, down: HostDown) -> Result<Ground, ApiError> {
-    let after_panic = match down.way {
-        Way::Reboot { .. } => {
-            let stopping = talk(async |systemd| systemd.is_stopping().await).map_err(|error| {
-                let text = format!("host_reboot: ask systemd, which reboots a host: {error}");
-                ApiError::new(ErrorCode::InjectionFailed, text)
-                    .hint("see why it does not answer (`systemctl status`); host_panic needs no systemd")
-            })?;
-            if stopping {
-                return Err(ApiError::new(ErrorCode::LimitReached, "this host is going down already"));
-            }
-            None
-        }
-        Way::Panic { .. } => {
-            may_panic().map_err(|error| panic_refused(&error))?;
-            Some(AfterPanic::read().map_err(|error| {
-                ApiError::new(ErrorCode::InjectionFailed, format!("read kernel.panic: {error}"))
-            })?)
-        }
-    };
-    let record = record.to_owned();
-    Ok(Ground::Host(Box::new(DownGround { name: name.clone(), record, after_panic })))
-}
-
-fn panic_refused(error: &io::Error) -> ApiError {
-    let text = format!("host_panic: may not write to /proc/sysrq-trigger: {error}");
-    let hint = "the unit of an installed daemon withholds it: `ProtectKernelTunables=no` in a drop-in, which the documentation shows, \
-                gives it";
-    match error.kind() {
-        io::ErrorKind::NotFound => ApiError::new(ErrorCode::UnsupportedKernel, text)
-            .hint("run a kernel with CONFIG_MAGIC_SYSRQ, and mount /proc"),
-        _ => ApiError::new(ErrorCode::MissingPrivilege, text).hint(hint),
     }
 }
 

@@ -9,7 +9,8 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::aside::{Places, Purpose};
 use super::inject::cancelled;
-use super::{host_targets, logs, services};
+use super::{host_targets, logs};
+use crate::fault::services;
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
 use crate::host::{Identity, Running, Spared};

@@ -22,12 +22,11 @@ use super::survey::{self, Asked, Preview, Spot, Surveyed};
 use super::together::{Seat, refuse_beside};
 use super::watch::{Sight, words as guard_words};
 use super::{down, taken_back, ways_in};
-use crate::fault::{self, Attach, Place, Plan, Work};
+use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
 use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
 use crate::journal::{Entry, Event};
-use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use crate::policy::Permit;
@@ -309,7 +308,7 @@ fn permit(injector: &Injector, name: &FaultName, fault: &Fault, caller: Caller) 
     if let Some(status) = injector.status_of(name) {
         return Err(active_already(name, status.remaining));
     }
-    down::refuse_in_the_way(injector, &fault.effect)?;
+    down::refuse_in_the_way(injector, fault.fault_type)?;
     Ok(permit)
 }
 
@@ -320,7 +319,8 @@ fn decide(
     surveyed: Surveyed,
     freshness: Freshness,
 ) -> Result<Admitted, ApiError> {
-    let Surveyed { asked, ways_in, target: spot, netns, ground, targets, doom, guard } = surveyed;
+    let Surveyed { asked, ways_in, target: spot, ready, guard } = surveyed;
+    let Ready { plan, targets, doomed, netns } = ready;
     let Asked { name, fault, named, permit: leave, caller, .. } = asked;
     *injector.guard.borrow_mut() = guard.clone();
     if let Some(ports) = ways_in {
@@ -330,7 +330,7 @@ fn decide(
     permit(injector, &name, &fault, caller)?;
     let id = rand::random::<u32>() & !1;
     let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
-    let plan = fault::plan(&fault.effect, place.as_ref(), ground.as_ref(), &injector.site.facts)?;
+    let plan = plan.at(place.as_ref())?;
     refuse_overlap(injector, &plan)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
@@ -345,6 +345,7 @@ fn decide(
     let every = request.target.resolve_every();
     let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver().clone()));
     let target = spot.map(|spot| spot.target);
+    let doom = doomed.as_deref().map(Doom::of);
     Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit: leave, guard })
 }
 
@@ -409,7 +410,7 @@ fn place<'a>(
 
 fn entry(admitted: &Admitted, line: Line) -> Active {
     Active {
-        fault_type: admitted.fault.effect.fault_type(),
+        fault_type: admitted.fault.fault_type,
         lifetime: admitted.plan.lifetime,
         description: admitted.plan.description.clone(),
         state: FaultState::Starting,
@@ -434,16 +435,16 @@ async fn start(
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
     };
-    let mut holder = injector
-        .holder(room(&admitted.plan.work, admitted.names.is_some()))
-        .await
-        .map_err(|error| failed(&words(&error)))?;
+    // A named host may get other addresses.
+    let room = if admitted.names.is_some() { roomy } else { capacity };
+    let programs = admitted.plan.work.programs().map(|(family, peers)| (family, room(peers)));
+    let mut holder = injector.holder(programs).await.map_err(|error| failed(&words(&error)))?;
     if wanted.is_cancelled() {
         return Err(cancelled().into());
     }
     let mut steps = admitted.plan.steps.clone();
     steps.push(Step::Holder(holder.id));
-    let fault_type = admitted.fault.effect.fault_type();
+    let fault_type = admitted.fault.fault_type;
     // From here on a crash at any point is undone by recovery.
     let mut journal = injector
         .journal
@@ -498,28 +499,6 @@ fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
         Effect::Connect { calls, .. } => calls.peers.clone(),
         Effect::Sever { packets, .. } => packets.peers.clone(),
         effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
-    }
-}
-
-/// The programs that `work` needs, and room for its peers, of which a `named` host may get others; `None` when it needs none.
-fn room(work: &Work, named: bool) -> Option<(Family, Capacity)> {
-    let room = |peers: &[IpNet]| if named { roomy(peers) } else { capacity(peers) };
-    match work {
-        Work::Packets(work) => Some((work.action.family(), room(&work.packets.peers))),
-        Work::Loop(work) => Some((work.family(), room(&work.packets.peers))),
-        Work::Calls(work) => Some((Family::Calls, room(&work.callers.peers))),
-        Work::Sever(work) => Some((Family::Severance, room(&work.callers.peers))),
-        Work::Files(work) => Some((Family::Files(work.kernel), capacity(&[]))),
-        Work::Sockets(work) => Some((Family::Sockets(work.kernel), capacity(&[]))),
-        Work::Cpu(_)
-        | Work::Hoard(_)
-        | Work::Settings(_)
-        | Work::Flap(_)
-        | Work::Signals(_)
-        | Work::Pause(_)
-        | Work::Spoil(_)
-        | Work::Restart(_)
-        | Work::Down(_) => None,
     }
 }
 

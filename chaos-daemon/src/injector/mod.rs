@@ -1,7 +1,6 @@
 //! The privileged process: checks every request again, keeps one holder per fault, renews their leases, and
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
-mod affected;
 pub mod alerts;
 mod aside;
 mod beats;
@@ -10,7 +9,6 @@ mod credentials;
 pub mod doctor;
 mod down;
 mod facts;
-mod ground;
 pub mod holders;
 mod host_targets;
 pub mod inject;
@@ -23,16 +21,13 @@ pub mod manager;
 mod names;
 mod oom;
 mod orders;
-mod reach;
 pub mod recover;
 mod refusal;
 pub mod runtime;
 pub mod server_process;
-mod services;
 mod site;
 pub mod state;
 mod supervisors;
-mod supply;
 mod survey;
 mod taken_back;
 mod together;

@@ -6,14 +6,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::affected::Place;
 use super::aside::on_a_thread;
-use crate::fault::Ground;
-use crate::fault::oom::{Member, OomGround};
-use crate::host::oom::{Books, Weight, killed};
-use crate::host::supply::Memory;
-use crate::host::{CgroupRef, ProcessId, Running, Spared};
-use crate::request::{ApiError, Caller, ErrorCode};
+use crate::fault::OomGround;
+use crate::host::oom::killed;
+use crate::host::{CgroupRef, ProcessId};
 
 /// How often it is looked whether the kernel has killed: sooner than a service manager takes away the group of a service that has
 /// ended by it.
@@ -22,28 +18,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const LOOK_ON: Duration = Duration::from_millis(250);
 /// How long the last look may take: whoever reads of a group without memory may have to wait, and the fault has to end.
 const LAST: Duration = Duration::from_secs(1);
-
-/// Looks at the group and at who is in it.
-///
-/// # Errors
-/// When the processes of this host cannot be read.
-pub(super) fn look(group: Option<CgroupRef>, memory: Memory, caller: Caller) -> Result<Ground, ApiError> {
-    let failed = |what: &str| ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}"));
-    let cgroup = group.ok_or_else(|| failed("the cgroup: none is named"))?;
-    let all = Running::all().map_err(|error| failed(&format!("the processes of this host: {error}")))?;
-    let place =
-        Place::group(&cgroup).map_err(|error| failed(&format!("the place of the cgroup: {error}")))?;
-    let spared = Spared::of(caller.process(), &all);
-    let members = all.iter().filter(|process| place.has(process)).filter_map(|process| {
-        let weight = Weight::of(process.id.pid)?;
-        Some(Member { id: process.id, name: process.name.clone(), weight, vital: process.vital(&spared) })
-    });
-    let members = members.collect();
-    let own = std::process::id().cast_signed();
-    let holder = Weight::of(own).ok_or_else(|| failed("the memory of the daemon"))?;
-    let books = Books::read(&cgroup.path);
-    Ok(Ground::Oom(Box::new(OomGround { cgroup, books, memory, members, holder })))
-}
 
 /// A control group in which the kernel is to kill.
 #[derive(Debug, Clone)]
@@ -91,11 +65,10 @@ impl Watch {
 }
 
 impl Doom {
-    /// Of a fault that has found this; `None` of any other.
-    pub(super) fn of(ground: Option<&Ground>) -> Option<Self> {
-        let Some(Ground::Oom(ground)) = ground else { return None };
+    /// Of a fault that has found this.
+    pub(super) fn of(ground: &OomGround) -> Self {
         let inside = ground.members.iter().map(|member| (member.id, member.name.clone())).collect();
-        Some(Self { cgroup: ground.cgroup.clone(), before: ground.books.kills, inside, kills: 0 })
+        Self { cgroup: ground.cgroup.clone(), before: ground.books.kills, inside, kills: 0 }
     }
 
     /// Begins to look. Must be called within a `LocalSet`.

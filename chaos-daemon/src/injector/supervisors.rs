@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::affected::Place;
 use crate::fault::Work;
+use crate::fault::affected::Place;
 use crate::host::{CgroupRef, ProcessId, Running};
 use crate::kernel::node::talk;
 use crate::kernel::systemd;

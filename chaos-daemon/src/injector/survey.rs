@@ -8,18 +8,17 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::aside::{Places, Purpose, Turn};
-use super::oom::Doom;
 use super::site::Site;
 use super::watch::Sight;
-use super::{affected, down, ground, supervisors, ways_in};
-use crate::fault::{self, Attach, Ground, Work};
-use crate::host::{NetNs, NetNsIdentity};
+use super::{supervisors, ways_in};
+use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
+use crate::host::NetNsIdentity;
+use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::step::{NetNsRef, has_clsact};
 use crate::policy::Permit;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
-use crate::spec::effect::Effect;
-use crate::spec::{ConnectionLoad, Fault, FaultName};
+use crate::spec::{Fault, FaultName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, Entrance, NetworkTarget};
 
@@ -49,13 +48,7 @@ pub(super) struct Surveyed {
     /// The ports at which sshd is, if they were looked at.
     pub(super) ways_in: Option<Vec<u16>>,
     pub(super) target: Option<Spot>,
-    /// The network namespace that the holder enters, of a fault without an interface.
-    pub(super) netns: Option<NetNs>,
-    pub(super) ground: Option<Ground>,
-    /// Those that were chosen, of a fault that goes to processes.
-    pub(super) targets: Option<TargetsReport>,
-    /// Whom the kernel is to kill.
-    pub(super) doom: Option<Doom>,
+    pub(super) ready: Ready,
     pub(super) guard: Sight,
 }
 
@@ -83,36 +76,37 @@ pub(super) async fn turn(caller: Caller, purpose: Purpose) -> Result<Turn, ApiEr
 pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
     let Asked { name, fault, named, permit, caller, ways_in } = asked;
     // Before anything is looked at, which may be missing for the same reason.
-    fault::require(&fault.effect, &site.facts)?;
+    fault::require(&fault, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
     let entrance = Entrance::new(caller, permit.fault_netns());
     let target = fault.effect.traffic();
     let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance));
     let target = target.transpose()?.map(|target| spot(target, site.attach)).transpose()?;
-    let netns = match &fault.effect {
-        Effect::Hoard { netns: Some(name), .. } | Effect::Load(ConnectionLoad { netns: Some(name), .. }) => {
-            Some(entrance.open(name)?)
-        }
-        _ => None,
+    let eyes = Eyes {
+        name: &name,
+        named: &named,
+        permit: &permit,
+        caller,
+        entrance: &entrance,
+        home: &site.home,
+        runtime_dir: &site.runtime_dir,
+        down_record: &site.down_record,
+        facts: &site.facts,
     };
-    let ground = match &fault.effect {
-        Effect::Down(down) => Some(down::look(&site.down_record, &name, *down)?),
-        effect => {
-            let who = (caller, &entrance);
-            ground::look(effect, &named, &permit, &site.home, &site.runtime_dir, who)?
-        }
-    };
-    let targets = match (&ground, fault.effect.processes()) {
-        (Some(Ground::Crowd(crowd)), Some(selector)) => Some(crowd.selection.report(selector.seed)),
-        _ => None,
-    };
-    let doom = Doom::of(ground.as_ref());
+    let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
     let asked = Asked { name, fault, named, permit, caller, ways_in };
-    Ok(Surveyed { asked, ways_in: ways_in_now, target, netns, ground, targets, doom, guard })
+    Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, guard })
 }
 
 fn spot(target: NetworkTarget, attach: Attach) -> Result<Spot, ApiError> {
+    let name = &target.interface.name;
+    // A fault there would cut what a delay promises to bring back.
+    if recognise_device(name).is_some() {
+        let text = format!("target.interface: {name} is a device that a fault of chaos-daemon has made");
+        return Err(ApiError::new(ErrorCode::InvalidParameter, text)
+            .hint("name the device that the fault is on: faults on one device add up"));
+    }
     let netns = NetNsRef::new(target.netns_name.clone(), &target.netns).map_err(|error| {
         ApiError::new(
             ErrorCode::TargetNotFound,

@@ -37,7 +37,7 @@ pub(super) fn refuse_beside(
         if let Some(place) = new.settings.iter().find(|place| other.settings.contains(place)) {
             return Err(changed_already(other.name, place));
         }
-        let goes_down = [new, other].map(|seat| takes_down(seat.fault.effect.fault_type()));
+        let goes_down = [new, other].map(|seat| takes_down(seat.fault.fault_type));
         let is_supervised = other.lifetime == LifetimeClass::Supervised;
         if goes_down[1] || (goes_down[0] && is_supervised) {
             let text =

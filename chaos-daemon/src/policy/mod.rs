@@ -278,7 +278,7 @@ impl Policy {
     /// # Errors
     /// The rule that forbids it.
     pub fn permit(&self, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
-        let fault_type = fault.effect.fault_type();
+        let fault_type = fault.fault_type;
         self.check_user(caller)?;
         if !self.allows(fault_type) {
             return Err(denied(format!("{} is not allowed", fault_type.name()), "fault_types"));

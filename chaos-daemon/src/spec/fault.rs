@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 use super::blast::Of;
 use super::dns::{Names, Questions};
 use super::effect::Effect;
-use super::hoard::Hoard;
 use super::host::{HostDown, Way};
 use super::impairment::Impairment;
 use super::kinds::FaultType;
@@ -49,49 +48,12 @@ pub struct FaultRequest {
 /// A fault, parsed: every value within its bounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
+    /// Its type.
+    pub fault_type: FaultType,
     /// How long it lasts.
     pub duration: Duration,
     /// What it does, and where.
     pub effect: Effect,
-}
-
-impl Effect {
-    /// The type of fault this effect belongs to.
-    pub fn fault_type(&self) -> FaultType {
-        match self {
-            Self::Impair { impairment, .. } => match impairment {
-                Impairment::Delay(_) => FaultType::Latency,
-                Impairment::Loss(_) => FaultType::PacketLoss,
-                Impairment::Duplicate(_) => FaultType::PacketDuplicate,
-                Impairment::Corrupt(_) => FaultType::PacketCorrupt,
-                Impairment::Reorder(_) => FaultType::PacketReorder,
-                Impairment::Rate { .. } => FaultType::Bandwidth,
-                Impairment::Link(_) => FaultType::LinkProfile,
-            },
-            Self::Refuse { .. } => FaultType::Error,
-            Self::Names { .. } => FaultType::DnsError,
-            Self::Drop { partition: true, .. } | Self::Sever { partition: true, .. } => {
-                FaultType::NetworkPartition
-            }
-            Self::Drop { partition: false, .. } | Self::Sever { partition: false, .. } => FaultType::Timeout,
-            Self::Hoard { what: Hoard::Port(_), .. } => FaultType::PortInUse,
-            Self::Cpu(_) | Self::Hoard { .. } | Self::Limit { .. } => FaultType::ResourceExhaustion,
-            Self::Pause { .. } => FaultType::Pause,
-            Self::LinkDown { .. } => FaultType::LinkDown,
-            Self::ClockSkew { .. } => FaultType::ClockSkew,
-            Self::ProcessKill { .. } => FaultType::ProcessKill,
-            Self::ProcessPause { .. } => FaultType::ProcessPause,
-            Self::Connect { .. } => FaultType::ConnectError,
-            Self::Load(_) => FaultType::ConnectionLoad,
-            Self::Files { .. } => FaultType::FileError,
-            Self::Sockets { .. } => FaultType::SocketError,
-            Self::Spoil { .. } => FaultType::McpError,
-            Self::Down(HostDown { way: Way::Reboot { .. }, .. }) => FaultType::HostReboot,
-            Self::Down(HostDown { way: Way::Panic { .. }, .. }) => FaultType::HostPanic,
-            Self::ServiceStop { .. } => FaultType::ServiceStop,
-            Self::ServiceRestart { .. } => FaultType::ServiceRestart,
-        }
-    }
 }
 
 impl FaultRequest {
@@ -109,7 +71,8 @@ impl FaultRequest {
         }
         self.target.check_resolving().and_then(|()| netns::check(self.target.netns.as_deref()))?;
         self.fault_type.check(&self.params)?;
-        Ok(Fault { duration, effect: self.fault_type.effect(self, duration)? })
+        let effect = self.fault_type.effect(self, duration)?;
+        Ok(Fault { fault_type: self.fault_type, duration, effect })
     }
 
     /// The same fault of no more than a share of what it matches. Of processes a seed chooses them, so that a larger share has

@@ -55,14 +55,14 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
     {
         let effect = parse(kind, r#"{"unit":"a.service"}"#, "{}").unwrap().effect;
         let Effect::Sever { packets, .. } = &effect else { panic!("{effect:?}") };
-        assert_eq!((packets.directions.as_slice(), effect.fault_type()), (directions, kind));
+        assert_eq!(packets.directions.as_slice(), directions, "{kind:?}");
         assert!(
             effect.ways_in() == WaysIn::Soon && effect.traffic().is_none() && effect.interface().is_none()
         );
     }
     for kind in FAULT_TYPES {
         let (target, params) = kind.example();
-        assert_eq!(parse(*kind, &target.to_string(), params).unwrap().effect.fault_type(), *kind);
+        assert_eq!(parse(*kind, &target.to_string(), params).unwrap().fault_type, *kind);
     }
 }
 

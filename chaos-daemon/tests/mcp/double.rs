@@ -346,7 +346,7 @@ impl Double {
             let share = hit as f64 / MATCHING as f64;
             TargetsReport { matching: MATCHING, hit, share, ..TargetsReport::default() }
         });
-        let kills = fault.effect.fault_type() == FaultType::ProcessKill;
+        let kills = fault.fault_type == FaultType::ProcessKill;
         let of_kills = |text: &str| kills.then(|| text.to_owned()).into_iter().collect();
         Ok(PlanReport {
             restarts: of_kills("nobody was found: 1 process: 71 (a)"),

@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["spec", "request"]),
     ("target", &["spec", "request", "host"]),
     ("kernel", &["fail_point", "sabotage", "spec", "request", "host", "target"]),
-    ("fault", &["spec", "request", "host", "target", "kernel"]),
+    ("fault", &["spec", "request", "host", "target", "kernel", "policy"]),
     ("journal", &["fail_point", "spec", "request", "host", "target", "kernel", "fault"]),
     ("residue", &["spec", "request", "host", "kernel", "journal"]),
     (

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::fault::{
-    self, Attach, Callers, Crowd, DirectoryGround, DownGround, Ground, MemoryGround, OomGround, Place, Plan,
+    self, Attach, Callers, Crowd, DirectoryGround, DownGround, MemoryGround, OomGround, Place, Plan,
     ProcessorGround,
 };
 use crate::host::directory::{DirectoryRef, Space};
@@ -24,9 +25,10 @@ use crate::kernel::node::talk_on;
 use crate::kernel::process::ProcessId;
 use crate::kernel::setting::{Knob, LinkSetting, Setting, link};
 use crate::kernel::step::{NetNsRef, Step};
+use crate::request::ApiError;
 use crate::spec::effect::Effect;
 use crate::spec::resource;
-use crate::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, Hoard};
+use crate::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, Hoard, HostDown, Way};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -69,8 +71,6 @@ pub(super) static CASES: LazyLock<Vec<Case>> =
 /// What stands for a fault type: the shortest request, and of some more.
 fn cases(fault_type: FaultType) -> Vec<Case> {
     let one = |target: Value, params: Value| vec![case(fault_type, &target, &params, Attach::Tcx, true)];
-    // These differ from a delay in nothing but what their queue is told.
-    let queued = |params: Value| vec![case(fault_type, &on_device("both"), &params, Attach::Stub, true)];
     let service = || json!({"unit": SERVICE});
     let (target, params) = fault_type.example();
     match fault_type {
@@ -78,14 +78,6 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
         FaultType::Timeout | FaultType::NetworkPartition => {
             on_every_hook(fault_type).into_iter().chain(one(service(), json!({}))).collect()
         }
-        // An answer to a question differs from an error in nothing but the program.
-        FaultType::PacketLoss
-        | FaultType::PacketDuplicate
-        | FaultType::PacketCorrupt
-        | FaultType::PacketReorder
-        | FaultType::Bandwidth
-        | FaultType::LinkProfile
-        | FaultType::DnsError => queued(params),
         FaultType::ResourceExhaustion => {
             resource::names().flat_map(of_resource).flat_map(|(target, params)| one(target, params)).collect()
         }
@@ -100,6 +92,10 @@ fn cases(fault_type: FaultType) -> Vec<Case> {
         FaultType::ClockSkew => {
             let both = [json!({"offset_seconds": 3600}), json!({"offset_seconds": -60})];
             both.map(|params| one(json!({}), params)).into_iter().flatten().collect()
+        }
+        // These differ from a delay or an error in nothing but their queue or program.
+        _ if target.get("interface").is_some() => {
+            vec![case(fault_type, &on_device("both"), &params, Attach::Stub, true)]
         }
         _ => one(target, params),
     }
@@ -153,7 +149,7 @@ fn case(fault_type: FaultType, target: &Value, params: &Value, attach: Attach, h
         json!({"fault_type": fault_type, "probability": 1.0, "target": target, "params": params}),
     )
     .unwrap();
-    let effect = request.parse().unwrap().effect;
+    let fault = request.parse().unwrap();
     let before = strangers(hooks_are_ours);
     let node = FakeNode::default();
     node.0.change(|objects| *objects = before.clone());
@@ -171,8 +167,7 @@ fn case(fault_type: FaultType, target: &Value, params: &Value, attach: Attach, h
         protected_peers: &[],
         protected_tcp_ports: &[],
     };
-    let plan =
-        fault::plan(&effect, Some(&place), ground(&effect, &node).as_ref(), &Facts::of_everything()).unwrap();
+    let plan = planned(&fault.effect, &node, &place).unwrap();
     let what =
         format!("{} {target} {params} {attach:?}, hooks are ours: {hooks_are_ours}", fault_type.name());
     Case { what, fault_type, plan, before }
@@ -182,110 +177,143 @@ fn group() -> CgroupRef {
     CgroupRef { path: GROUP.into(), id: GROUP_ID }
 }
 
-/// What a fault finds: of the node that is not there, where it looks at what is to be set.
-fn ground(effect: &Effect, node: &FakeNode) -> Option<Ground> {
-    let cgroup = group();
-    let value = |knob: Knob| {
-        let old = knob.read(&node.cgroup(&group()).unwrap().unwrap()).unwrap();
-        Ground::Cgroup { cgroup: group(), knob, old }
+/// Plans by what a fault finds: of the node that is not there, where it looks at what is to be set.
+fn planned(effect: &Effect, node: &FakeNode, place: &Place<'_>) -> Result<Plan, ApiError> {
+    let old = |knob: &Knob| knob.read(&node.cgroup(&group()).unwrap().unwrap()).unwrap();
+    let unit = |name: &String| talk_on(node, async |systemd| systemd.unit(name).await).unwrap();
+    let crowd = Crowd {
+        selection: Selection { hit: Vec::new(), spared: Vec::new(), left_out: Vec::new() },
+        spared: Spared { session: Vec::new(), program: None },
+        programs: Vec::new(),
     };
-    Some(match effect {
-        Effect::Impair { .. } | Effect::Refuse { .. } | Effect::Names { .. } | Effect::Drop { .. } => {
-            return None;
+    let callers = Callers {
+        cgroup: group(),
+        peers: Vec::new(),
+        protected_peers: Vec::new(),
+        protected_tcp_ports: Vec::new(),
+    };
+    let down = DownGround { name: FaultName::new("a").unwrap(), record: "/a".into() };
+    let facts = Facts::of_everything();
+    Ok(match effect {
+        Effect::Impair { traffic, impairment, packet_probability, names } => {
+            fault::detour::plan(traffic, impairment, *packet_probability, names, place)
         }
-        Effect::Cpu(_) => {
-            Ground::Processors(ProcessorGround { usable: vec![0, 1], cgroup: None, quota: None })
+        Effect::Refuse { traffic, refusal, packet_probability } => {
+            fault::error::plan(traffic, *refusal, *packet_probability, place)
         }
-        Effect::Hoard { what, .. } => supply(what),
-        Effect::Limit { limit, .. } => value(fault::limit::knob(limit, "8:0")),
-        Effect::Pause { .. } => value(Knob::Freeze),
-        Effect::LinkDown { .. } => {
+        Effect::Names { traffic, questions, packet_probability } => {
+            fault::dns_error::plan(traffic, questions, *packet_probability, place)
+        }
+        Effect::Drop { traffic, packet_probability, partition } => {
+            fault::packet_drop::plan(traffic, *packet_probability, *partition, place)
+        }
+        Effect::Sever { packets, packet_probability, partition } => {
+            fault::sever::plan(packets, *packet_probability, *partition, &callers)
+        }
+        Effect::Cpu(load) => {
+            let ground = ProcessorGround { usable: vec![0, 1], cgroup: None, quota: None };
+            fault::cpu::plan(load, &ground)?
+        }
+        Effect::Hoard { what, ramp, .. } => taken(what, *ramp)?,
+        Effect::Limit { limit, .. } => {
+            let knob = fault::limit::knob(limit, "8:0");
+            fault::limit::plan(limit, &group(), &knob, &old(&knob))
+        }
+        Effect::Pause { .. } => fault::pause::plan(&group(), &old(&Knob::Freeze)),
+        Effect::LinkDown { rhythm, .. } => {
             let netns = NetNsRef::new(None, &NetNs::current().unwrap()).unwrap();
             let (up, found) = link::inventory(node, &netns, ETH0).unwrap().unwrap();
             assert!(up && found.unrestorable.is_empty(), "{found:?}");
-            Ground::Link(LinkSetting { netns, ifindex: ETH0, name: "eth0".into(), had: found.belongings })
+            let setting = LinkSetting { netns, ifindex: ETH0, name: "eth0".into(), had: found.belongings };
+            fault::link_down::plan(&setting, *rhythm)
         }
-        Effect::ClockSkew { .. } => Ground::Clock(node.clock_distance_ns().unwrap()),
-        Effect::ServiceStop { unit } | Effect::ServiceRestart { unit } => {
-            Ground::Service(Box::new(talk_on(node, async |systemd| systemd.unit(unit).await).unwrap()))
+        Effect::ClockSkew { offset_ns } => {
+            fault::clock_skew::plan(*offset_ns, node.clock_distance_ns().unwrap())
         }
-        Effect::ProcessKill { .. } | Effect::ProcessPause { .. } | Effect::Spoil { .. } => {
-            let selection = Selection { hit: Vec::new(), spared: Vec::new(), left_out: Vec::new() };
-            let spared = Spared { session: Vec::new(), program: None };
-            Ground::Crowd(Box::new(Crowd { selection, spared, programs: Vec::new() }))
+        Effect::ServiceStop { unit: name } => fault::service_stop::plan(&unit(name)),
+        Effect::ServiceRestart { unit: name } => fault::service_restart::plan(&unit(name)),
+        Effect::ProcessKill { processes, volleys } => fault::process_kill::plan(processes, *volleys, &crowd),
+        Effect::ProcessPause { processes, rhythm } => fault::process_pause::plan(processes, *rhythm, &crowd),
+        Effect::Spoil { processes, spoiling } => fault::mcp_error::plan(processes, spoiling, &crowd),
+        Effect::Connect { calls, failure } => fault::connect_error::plan(calls, failure, &callers),
+        Effect::Sockets { calls, failure } => {
+            fault::socket_error::plan(calls, failure, &callers, *facts.sockets.get().unwrap())
         }
-        Effect::Connect { .. } | Effect::Sockets { .. } | Effect::Sever { .. } => Ground::Callers(Callers {
-            cgroup,
-            peers: Vec::new(),
-            protected_peers: Vec::new(),
-            protected_tcp_ports: Vec::new(),
-        }),
-        Effect::Files { .. } => {
-            Ground::Files(cgroup, PlaceRef { path: "/a".into(), device: 1, inode: 2, is_folder: false })
+        Effect::Files { calls, failure } => {
+            let place = PlaceRef { path: "/a".into(), device: 1, inode: 2, is_folder: false };
+            fault::file_error::plan(calls, failure, &group(), &place, *facts.files.get().unwrap())
         }
-        Effect::Load(_) => {
-            let open = Descriptors { used: 0, table: MUCH, process: MUCH };
-            Ground::Reach(open, SparedSockets::default(), Identity::ROOT)
+        Effect::Load(load) => {
+            fault::connection_load::plan(load, MUCH, &SparedSockets::default(), &Identity::ROOT)?
         }
-        Effect::Down(_) => Ground::Host(Box::new(DownGround {
-            name: FaultName::new("a").unwrap(),
-            record: "/a".into(),
-            after_panic: Some(AfterPanic { timeout: 10, crash_kernel: false }),
-        })),
+        Effect::Down(HostDown { way: Way::Reboot { forced }, countdown }) => {
+            fault::host_reboot::plan(*forced, *countdown, &down)
+        }
+        Effect::Down(HostDown { way: Way::Panic { sync, stay_down }, countdown }) => {
+            let after = AfterPanic { timeout: 10, crash_kernel: false };
+            fault::host_panic::plan((*sync, *stay_down), *countdown, after, &down)?
+        }
     })
 }
 
-/// What there is to be taken and held.
-fn supply(what: &Hoard) -> Ground {
+/// Plans what is taken and held, of much that there is.
+fn taken(what: &Hoard, ramp: Duration) -> Result<Plan, ApiError> {
     let memory = Memory { total: MUCH, available: MUCH };
+    let open = Descriptors { used: 0, table: MUCH, process: MUCH };
+    let directory = DirectoryGround {
+        directory: DirectoryRef { path: "/a".into(), device: 1, inode: 2 },
+        identity: Identity::ROOT,
+        space: Space {
+            bytes: MUCH,
+            used: 0,
+            available: MUCH,
+            inodes: MUCH,
+            available_inodes: MUCH,
+            in_memory: false,
+        },
+        memory,
+        closed: None,
+    };
     match what {
-        Hoard::Memory { .. } => Ground::Memory(MemoryGround { cgroup: None, memory, limit: None }),
-        Hoard::Oom { .. } => Ground::Oom(Box::new(OomGround {
-            cgroup: group(),
-            books: Books {
-                most: Some(1 << 20),
-                high: None,
-                used: 0,
-                above: None,
-                swaps: false,
-                together: false,
-                kills: 0,
-            },
-            memory,
-            members: vec![fault::oom::Member {
-                id: ProcessId { pid: 1000, start_time: 1 },
-                name: "x".into(),
-                weight: Weight { bytes: 1 << 20, adjustment: 0 },
-                vital: None,
-            }],
-            holder: Weight { bytes: 0, adjustment: -1000 },
-        })),
-        Hoard::Disk(_) | Hoard::Inodes { .. } | Hoard::DiskIo { .. } => {
-            let directory = DirectoryRef { path: "/a".into(), device: 1, inode: 2 };
-            let space = Space {
-                bytes: MUCH,
-                used: 0,
-                available: MUCH,
-                inodes: MUCH,
-                available_inodes: MUCH,
-                in_memory: false,
-            };
-            Ground::Directory(
-                Box::new(DirectoryGround {
-                    directory,
-                    identity: Identity::ROOT,
-                    space,
-                    memory,
-                    closed: None,
-                }),
-                None,
-                MUCH,
-            )
+        Hoard::Memory { size, reserve } => {
+            fault::memory::plan(*size, *reserve, ramp, &MemoryGround { cgroup: None, memory, limit: None })
         }
-        Hoard::Descriptors { .. } | Hoard::Ports { .. } | Hoard::Port(_) => {
-            Ground::Descriptors(Descriptors { used: 0, table: MUCH, process: MUCH })
+        Hoard::Oom { reserve } => fault::oom::plan(*reserve, ramp, &out_of_memory(memory)),
+        Hoard::Disk(fill) => fault::disk_fill::plan(fill, ramp, &directory),
+        Hoard::Inodes { count, .. } => fault::inodes::plan(*count, ramp, &directory, MUCH),
+        Hoard::DiskIo { rate, bytes, .. } => fault::disk_io::plan(*rate, *bytes, None, &directory),
+        Hoard::Descriptors { count, leave } => fault::descriptors::plan(*count, *leave, ramp, open),
+        Hoard::Ports { udp, address, range, count } => {
+            fault::ports::plan(*udp, *address, *range, *count, ramp, MUCH)
         }
-        Hoard::Tasks { .. } => Ground::Tasks(Tasks { used: 0, most: MUCH, own_room: None }, None),
+        Hoard::Port(port) => Ok(fault::port_in_use::plan(*port)),
+        Hoard::Tasks { count } => {
+            fault::pids::plan(*count, ramp, None, Tasks { used: 0, most: MUCH, own_room: None })
+        }
+    }
+}
+
+/// A group of one process, which is the first to be killed.
+fn out_of_memory(memory: Memory) -> OomGround {
+    OomGround {
+        cgroup: group(),
+        books: Books {
+            most: Some(1 << 20),
+            high: None,
+            used: 0,
+            above: None,
+            swaps: false,
+            together: false,
+            kills: 0,
+        },
+        memory,
+        members: vec![fault::oom::Member {
+            id: ProcessId { pid: 1000, start_time: 1 },
+            name: "x".into(),
+            weight: Weight { bytes: 1 << 20, adjustment: 0 },
+            vital: None,
+        }],
+        holder: Weight { bytes: 0, adjustment: -1000 },
     }
 }
 

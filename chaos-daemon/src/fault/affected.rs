@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::fault::{Match, Work};
+use super::{Match, Work};
 use crate::host::cgroup::{mount, of_unit};
 use crate::host::{CgroupRef, NetNsIdentity, Running, Spared};
 use crate::kernel::setting::Setting;
@@ -13,7 +13,7 @@ use crate::request::{ApiError, ErrorCode, TargetsReport};
 use crate::target::process::Selection;
 
 /// Where those are who are hit.
-pub(super) enum Place {
+pub enum Place {
     /// In this control group or below it: its path below the mount.
     Group(PathBuf),
     /// In this network namespace.
@@ -25,12 +25,12 @@ impl Place {
     ///
     /// # Errors
     /// When it cannot be known where control groups are mounted.
-    pub(super) fn group(cgroup: &CgroupRef) -> io::Result<Self> {
+    pub fn group(cgroup: &CgroupRef) -> io::Result<Self> {
         Ok(Self::Group(below(&mount()?.unwrap_or_default(), &cgroup.path)))
     }
 
     /// Whether the process is there.
-    pub(super) fn has(&self, process: &Running) -> bool {
+    pub fn has(&self, process: &Running) -> bool {
         match self {
             Self::Group(path) => process.cgroup.as_ref().is_some_and(|group| group.starts_with(path)),
             Self::Namespace(NetNsIdentity { dev, inode, .. }) => {
@@ -46,7 +46,7 @@ impl Place {
 ///
 /// # Errors
 /// When they cannot be looked at.
-pub(super) fn look(work: &Work, netns: Option<NetNsIdentity>) -> Result<Option<TargetsReport>, ApiError> {
+pub fn look(work: &Work, netns: Option<NetNsIdentity>) -> Result<Option<TargetsReport>, ApiError> {
     let mount = mount().map_err(|error| failed(&error))?.unwrap_or_default();
     let Some(place) = place(&mount, work, netns).map_err(|error| failed(&error))? else { return Ok(None) };
     let all = Running::all().map_err(|error| failed(&error))?;

@@ -1,7 +1,6 @@
 //! What a fault of a service finds: the unit as systemd knows it, and everything refused by name that must not be stopped or could
 //! not be started again.
 
-use crate::fault::Ground;
 use crate::host::Lack;
 use crate::host::vital::is_vital_unit;
 use crate::kernel::node::talk;
@@ -10,32 +9,8 @@ use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
 use crate::target;
 
-/// Looks at a service that is to be stopped and started later.
-///
-/// # Errors
-/// Names what is in the way.
-pub(super) fn to_stop(name: &str) -> Result<Ground, ApiError> {
-    let unit = active(name)?;
-    if unit.transient {
-        return Err(invalid(format!("{name} has no file: once stopped, it could not be started again"))
-            .hint("`systemd-run` makes such units; `service_restart` and `pause` take them"));
-    }
-    refuse_with("stopping", name, &unit.takes_along)?;
-    Ok(Ground::Service(Box::new(unit)))
-}
-
-/// Looks at a service that is to be restarted.
-///
-/// # Errors
-/// As [`to_stop`].
-pub(super) fn to_restart(name: &str) -> Result<Ground, ApiError> {
-    let unit = active(name)?;
-    refuse_with("restarting", name, &unit.left_by_restart)?;
-    Ok(Ground::Service(Box::new(unit)))
-}
-
 /// Refuses what would stop one of these as well, if it is up.
-fn refuse_with(deed: &str, name: &str, others: &[String]) -> Result<(), ApiError> {
+pub(super) fn refuse_with(deed: &str, name: &str, others: &[String]) -> Result<(), ApiError> {
     if others.is_empty() {
         return Ok(());
     }
@@ -61,7 +36,7 @@ fn refuse_with(deed: &str, name: &str, others: &[String]) -> Result<(), ApiError
 ///
 /// # Errors
 /// When there is none, nobody can be asked, or the host needs it.
-pub(super) fn look(name: &str) -> Result<Unit, ApiError> {
+pub fn look(name: &str) -> Result<Unit, ApiError> {
     if let Some(reason) = systemd::absent() {
         let lack = Lack::of_systemd(&reason);
         let text = format!("target.unit: nobody to ask about {name}: missing {}", lack.what);
@@ -84,7 +59,11 @@ pub(super) fn look(name: &str) -> Result<Unit, ApiError> {
     Ok(unit)
 }
 
-fn active(name: &str) -> Result<Unit, ApiError> {
+/// A service that is active, and may be stopped.
+///
+/// # Errors
+/// As [`look`], and when it is not active, or does not allow it.
+pub(super) fn active(name: &str) -> Result<Unit, ApiError> {
     let unit = look(name)?;
     if unit.active != "active" {
         let active = &unit.active;
@@ -98,7 +77,7 @@ fn active(name: &str) -> Result<Unit, ApiError> {
     Ok(unit)
 }
 
-fn invalid(problem: String) -> ApiError {
+pub(super) fn invalid(problem: String) -> ApiError {
     ApiError::new(ErrorCode::InvalidParameter, format!("target.unit: {problem}"))
 }
 
