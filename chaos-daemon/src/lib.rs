@@ -22,6 +22,8 @@ pub mod target;
 
 pub mod kernel;
 
+pub mod policy;
+
 pub mod fault;
 
 pub mod journal;
@@ -29,8 +31,6 @@ pub mod journal;
 pub mod residue;
 
 pub mod holder;
-
-pub mod policy;
 
 pub mod injector;
 

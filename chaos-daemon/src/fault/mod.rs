@@ -2,7 +2,6 @@
 //! fault: `prepare` looks at this node, `plan` decides by what was found and looks at nothing. Nothing here changes the node.
 
 pub mod affected;
-mod bandwidth;
 pub mod clock_skew;
 pub mod connect_error;
 pub mod connection_load;
@@ -18,19 +17,13 @@ pub mod hoard;
 pub mod host_panic;
 pub mod host_reboot;
 pub mod inodes;
-mod latency;
 pub mod limit;
 pub mod link_down;
-mod link_profile;
 pub mod look;
 pub mod mcp_error;
 pub mod memory;
 pub mod oom;
-mod packet_corrupt;
 pub mod packet_drop;
-mod packet_duplicate;
-mod packet_loss;
-mod packet_reorder;
 pub mod pause;
 pub mod pids;
 pub mod port_in_use;
@@ -38,7 +31,6 @@ pub mod ports;
 pub mod process_kill;
 pub mod process_pause;
 pub mod profile;
-mod queue;
 mod requirements;
 pub mod service_restart;
 pub mod service_stop;

@@ -3,8 +3,6 @@
 use super::calls::Failure;
 use super::effect::Effect;
 use super::hoard::Hoard;
-use super::impairment::{Impairment, Loss};
-use super::target::Direction;
 use super::units::Probability;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -85,22 +83,11 @@ impl Effect {
         let unless_all = |share: Probability, less| if share == Probability::CERTAIN { outage } else { less };
         let of_packets = |share: Probability, less| blast(Of::Packets, share.get(), unless_all(share, less));
         match self {
-            Self::Impair { traffic, impairment, packet_probability, .. } => match impairment {
-                Impairment::Loss(Loss::Random(chance)) | Impairment::Corrupt(chance) => {
-                    of_packets(chance.share, degraded)
-                }
-                // One way that loses everything is the end of both.
-                Impairment::Link(link) => {
-                    let lost = |direction: &Direction| link.way(*direction).loss == Probability::CERTAIN;
-                    let severity = if traffic.directions.iter().any(lost) { outage } else { degraded };
-                    blast(Of::Packets, packet_probability.get(), severity)
-                }
-                Impairment::Duplicate(chance) => blast(Of::Packets, chance.share.get(), degraded),
-                Impairment::Delay(_)
-                | Impairment::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
-                | Impairment::Reorder(_)
-                | Impairment::Rate { .. } => blast(Of::Packets, packet_probability.get(), degraded),
-            },
+            Self::Impair { traffic, impairment, packet_probability, .. } => {
+                let share = impairment.share().unwrap_or(*packet_probability);
+                let ends = impairment.loses_all(&traffic.directions);
+                blast(Of::Packets, share.get(), if ends { outage } else { degraded })
+            }
             Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
                 of_packets(*packet_probability, degraded)
             }

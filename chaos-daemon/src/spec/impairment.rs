@@ -10,6 +10,7 @@ use super::dns::{self, Names};
 use super::link::Link;
 use super::parameter::declared;
 use super::parts::Correlated;
+use super::target::Direction;
 use super::units::{Probability, SpecError, time};
 
 /// The largest delay that a packet may be given.
@@ -41,6 +42,35 @@ pub enum Impairment {
     },
     /// A link as a whole, each way for itself.
     Link(Link),
+}
+
+impl Impairment {
+    /// Share of the packets of its queue that it is about; `None` is all that take the queue.
+    pub(super) fn share(&self) -> Option<Probability> {
+        match self {
+            Self::Loss(Loss::Random(chance)) | Self::Duplicate(chance) | Self::Corrupt(chance) => {
+                Some(chance.share)
+            }
+            Self::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
+            | Self::Delay(_)
+            | Self::Reorder(_)
+            | Self::Rate { .. }
+            | Self::Link(_) => None,
+        }
+    }
+
+    /// Whether nothing whole gets through in one of these directions, which is the end of both.
+    pub(super) fn loses_all(&self, directions: &[Direction]) -> bool {
+        match self {
+            Self::Loss(Loss::Random(chance)) | Self::Corrupt(chance) => chance.share == Probability::CERTAIN,
+            Self::Link(link) => directions.iter().any(|way| link.way(*way).loss == Probability::CERTAIN),
+            Self::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
+            | Self::Duplicate(_)
+            | Self::Delay(_)
+            | Self::Reorder(_)
+            | Self::Rate { .. } => false,
+        }
+    }
 }
 
 /// How often something happens to a packet.

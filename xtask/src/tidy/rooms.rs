@@ -14,6 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("host", &["spec", "request"]),
     ("target", &["spec", "request", "host"]),
     ("kernel", &["fail_point", "sabotage", "spec", "request", "host", "target"]),
+    ("policy", &["spec", "request", "host", "target"]),
     ("fault", &["spec", "request", "host", "target", "kernel", "policy"]),
     ("journal", &["fail_point", "spec", "request", "host", "target", "kernel", "fault"]),
     ("residue", &["spec", "request", "host", "kernel", "journal"]),
@@ -21,7 +22,6 @@ const ROOMS: &[(&str, &[&str])] = &[
         "holder",
         &["fail_point", "sabotage", "spec", "request", "host", "target", "kernel", "fault", "journal"],
     ),
-    ("policy", &["spec", "request", "host", "target"]),
     (
         "injector",
         &[

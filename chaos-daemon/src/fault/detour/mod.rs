@@ -13,12 +13,17 @@
 //!   loopback, IPv4 packets to 127.0.0.0/8 and all of IPv6: others do not find back.
 //! - **Reference**: tc-netem(8), Linux `net/sched/sch_netem.c`, `drivers/net/veth.c`, `net/ipv4/route.c`.
 
-use super::Ready;
-use super::queue::Queue;
-use super::{
-    LoopWork, Place, Plan, Work, attach_steps, bandwidth, latency, link_profile, matching, packet_corrupt,
-    packet_duplicate, packet_loss, packet_reorder, traffic_words,
-};
+mod bandwidth;
+mod latency;
+mod link_profile;
+mod packet_corrupt;
+mod packet_duplicate;
+mod packet_loss;
+mod packet_reorder;
+mod queue;
+
+use self::queue::Queue;
+use super::{LoopWork, Place, Plan, Ready, Work, attach_steps, matching, traffic_words};
 use crate::kernel::step::Step;
 use crate::spec::LifetimeClass;
 use crate::spec::dns::{Names, about};

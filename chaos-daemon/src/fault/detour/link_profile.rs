@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn the_service_has_longer_to_stop_than_packets_may_wait() {
-        let unit = include_str!("../../../systemd/chaos-daemon.service");
+        let unit = include_str!("../../../../systemd/chaos-daemon.service");
         let limit = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
         let jitter = Duration::from_millis(2147);
         for kbit in [None, Some(8), Some(1000), Some(100_000_000)] {

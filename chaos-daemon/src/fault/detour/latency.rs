@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_service_has_longer_to_stop_than_packets_may_be_delayed() {
-        let unit = include_str!("../../../systemd/chaos-daemon.service");
+        let unit = include_str!("../../../../systemd/chaos-daemon.service");
         let limit = unit.lines().find_map(|line| line.strip_prefix("TimeoutStopSec=")).unwrap();
         let (delay, jitter) = (Duration::from_secs(60), Duration::from_millis(2147));
         let (correlation, distribution) = (Probability::NEVER, Distribution::Normal);
