@@ -1,12 +1,14 @@
 //! From the schema of a tool's input to documents that are right but for one place, in which something else can be said.
 
+use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use serde_json::{Map, Value, json};
 
 use super::values::{Hostile, Place};
-use crate::pair::INTERFACE;
+use crate::kinds;
+use crate::kinds::aims::{Aims, NOBODYS_UNIT};
 
 /// Stands in a document where something else is said.
 const HERE: &str = "@here@";
@@ -105,6 +107,25 @@ pub(super) struct Known {
     pub(super) process: u32,
     /// A folder of a stranger's.
     pub(super) own: String,
+}
+
+impl Known {
+    /// The process is no proxy, and nobody serves the ports.
+    fn aims(&self) -> Aims {
+        Aims {
+            netns: None,
+            peer: "10.77.9.9",
+            server: (Ipv4Addr::LOCALHOST, 4749).into(),
+            netns_of_server: None,
+            port: 4748,
+            unit: NOBODYS_UNIT,
+            group: self.group.clone(),
+            process: self.process.cast_signed(),
+            proxy: self.process.cast_signed(),
+            file: self.own.clone().into(),
+            folder: self.own.clone().into(),
+        }
+    }
 }
 
 /// Makes a whole input of what is said in one place of it.
@@ -245,35 +266,9 @@ fn goes_on(old: &Value, new: &Value) -> bool {
     (old.is_object() && new.is_object()) || (first(old) && first(new))
 }
 
-/// A fault of each type that is right, and hurts nobody: whoever it is aimed at is the test's. A type that is not here does not compile.
+/// A fault of each type that is right, and hurts nobody: whoever it is aimed at is the test's.
 pub(super) fn fault(kind: FaultType, known: &Known) -> Value {
-    use FaultType as T;
-    let Known { group, process, own } = known;
-    let packets = json!({"interface": INTERFACE, "cidr": "10.77.9.9"});
-    let (target, params) = match kind {
-        T::Latency => (packets, json!({"delay_ms": 1})),
-        T::PacketLoss => (packets, json!({"loss_percent": 1})),
-        T::PacketDuplicate => (packets, json!({"duplicate_percent": 1})),
-        T::PacketCorrupt => (packets, json!({"corrupt_percent": 1})),
-        T::PacketReorder => (packets, json!({"reorder_percent": 1})),
-        T::Bandwidth => (packets, json!({"rate_kbit": 8000})),
-        T::LinkProfile => (packets, json!({"down_delay_ms": 1})),
-        T::Error | T::Timeout | T::NetworkPartition | T::DnsError => (packets, json!({})),
-        T::ResourceExhaustion => {
-            (json!({}), json!({"resource": "disk_fill", "path": own, "megabytes": 1, "leave_free_mb": 0}))
-        }
-        T::Pause | T::ConnectError | T::SocketError => (json!({"cgroup": group}), json!({})),
-        T::FileError => (json!({"cgroup": group}), json!({"path": own})),
-        T::LinkDown => (json!({"interface": INTERFACE}), json!({})),
-        T::ClockSkew => (json!({}), json!({"offset_seconds": 1})),
-        T::ProcessKill => (json!({"pid": process}), json!({"signal": "SIGCONT"})),
-        T::ProcessPause => (json!({"pid": process}), json!({})),
-        T::McpError => (json!({"pid": process}), json!({"fail": 1})),
-        T::PortInUse => (json!({"local_port": 4748, "protocol": "tcp"}), json!({})),
-        T::ConnectionLoad => (json!({}), json!({"url": "tcp://127.0.0.1:4749", "sessions": 1})),
-        T::ServiceStop | T::ServiceRestart => (json!({"unit": "ct-nobodys.service"}), json!({})),
-        T::HostReboot | T::HostPanic => (json!({}), json!({})),
-    };
+    let (target, params) = (kinds::of(kind).harmless)(&known.aims());
     json!({"fault_name": "hostile", "fault_type": kind.name(), "probability": 1, "duration_seconds": 1,
         "target": target, "params": params})
 }

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::guard::Guard;
+use crate::kinds;
+use crate::kinds::aims::{Aims, Request};
+use crate::kinds::needs::Needs;
 use crate::late::HANG;
 use crate::mcp::Answer;
 use crate::pair::INTERFACE;
@@ -50,28 +53,14 @@ const CLOCK: &str = "clock_skew = true\n";
 /// What is to come of a plan of this type. For want of something none is refused where no test may be skipped for that.
 fn expected(context: &Context, has_netem: bool, fault_type: FaultType) -> Result<Expected> {
     let excused = |reason: Reason| reason.allowed(context.environment, context.kernel);
-    Ok(match fault_type {
-        FaultType::Latency
-        | FaultType::PacketLoss
-        | FaultType::PacketDuplicate
-        | FaultType::PacketCorrupt
-        | FaultType::PacketReorder
-        | FaultType::Bandwidth
-        | FaultType::LinkProfile
-            if !has_netem && excused(Reason::NoNetem) =>
-        {
-            Expected::Refused(UNSUPPORTED)
-        }
+    Ok(match kinds::of(fault_type).needs {
+        Needs::Netem(_) if !has_netem && excused(Reason::NoNetem) => Expected::Refused(UNSUPPORTED),
         // Where the list of the security modules is not mounted, `bpf` may be among them all the same.
-        FaultType::FileError | FaultType::SocketError
-            if !context.has_bpf_lsm() && excused(Reason::NoBpfLsm) =>
-        {
-            Expected::PlannedOr(UNSUPPORTED)
-        }
-        FaultType::ServiceStop | FaultType::ServiceRestart => of_services()?,
-        FaultType::ClockSkew if context.environment == Environment::Host => Expected::Refused(DENIED),
-        FaultType::HostReboot | FaultType::HostPanic => Expected::Refused(DENIED),
-        _ => Expected::Planned,
+        Needs::Lsm if !context.has_bpf_lsm() && excused(Reason::NoBpfLsm) => Expected::PlannedOr(UNSUPPORTED),
+        Needs::OwnManager => of_services()?,
+        Needs::OwnClock if context.environment == Environment::Host => Expected::Refused(DENIED),
+        Needs::OwnHost => Expected::Refused(DENIED),
+        Needs::Nothing | Needs::Netem(_) | Needs::Lsm | Needs::OwnClock => Expected::Planned,
     })
 }
 
@@ -126,30 +115,27 @@ impl Stage {
         })
     }
 
-    /// Target and parameters of a fault that could be injected.
-    fn aim(&self, fault_type: FaultType) -> Result<(Value, Value)> {
-        let device = json!({"interface": INTERFACE, "netns": self.pair.near.name()});
-        let (group, process) = (json!({"cgroup": self.victim.name()}), json!({"pid": self.worker.pid()}));
-        let unit = json!({"unit": UNIT});
-        let (target, params) = fault_type.example();
-        let names = |field| target.get(field).is_some();
-        Ok(match fault_type {
-            FaultType::ServiceStop | FaultType::ServiceRestart => (unit, params),
-            FaultType::McpError => (json!({"pid": self.session.pid()}), params),
-            FaultType::FileError => {
-                let folder = std::env::current_dir().map_err(Error::io("find", "a folder"))?;
-                (group, json!({"path": folder}))
-            }
-            FaultType::PortInUse => (json!({"local_port": 4999, "netns": self.pair.near.name()}), params),
-            FaultType::ConnectionLoad => {
-                let address = self.server.local_addr().map_err(Error::io("ask for", "an address"))?;
-                (target, json!({"url": format!("tcp://{address}"), "sessions": 5}))
-            }
-            _ if names("interface") => (device, params),
-            _ if names("unit") => (group, params),
-            _ if names("exe") => (process, params),
-            _ => (target, params),
+    fn aims(&self) -> Result<Aims> {
+        let folder = std::env::current_dir().map_err(Error::io("find", "a folder"))?;
+        Ok(Aims {
+            netns: Some(self.pair.near.name().to_owned()),
+            peer: "10.77.0.2",
+            server: self.server.local_addr().map_err(Error::io("ask for", "an address"))?,
+            netns_of_server: None,
+            port: 4999,
+            unit: UNIT,
+            group: self.victim.name(),
+            process: self.worker.pid(),
+            proxy: self.session.pid(),
+            file: folder.clone(),
+            folder,
         })
+    }
+
+    /// Target and parameters of a fault that could be injected.
+    fn aim(&self, fault_type: FaultType) -> Result<Request> {
+        let (_, params) = fault_type.example();
+        Ok((kinds::of(fault_type).planned)(&self.aims()?, params))
     }
 }
 

@@ -380,7 +380,7 @@ fn a_file_error_is_of_its_file_whatever_its_holder_looks_at_before(context: &Con
     };
     let file = TrapFile::new()?;
     let mut bench = file.bench(Attach::Auto)?;
-    let fault = bench.fault(kind.name);
+    let fault = bench.fault(kind.name)?;
     let (_, mcp) = bench.ready()?;
     // Nobody comes to this trap: for that the holder looks at the trap's file before and after each of its calls.
     file.set(&Trap {

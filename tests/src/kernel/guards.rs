@@ -334,7 +334,7 @@ fn a_trace_of_a_process_in_full_swing_begins_before_its_first_call_is_struck(_: 
 fn no_sign_shows_that_a_fault_acts_when_there_is_none(context: &Context) -> TestResult {
     let mut bench = Bench::new(Attach::Auto)?;
     // A process that has taken nothing of what others are asked for.
-    let other = bench.fault(PROCESSORS);
+    let other = bench.fault(PROCESSORS)?;
     other.inject(bench.ready()?.1)?;
     for kind in list::here(context).filter(|kind| kind.sign().is_some() && kind.name != PROCESSORS) {
         bench.prepare(kind);

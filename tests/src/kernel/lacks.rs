@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use chaos_daemon::spec::{FAULT_TYPES, FaultType};
 use nix::libc;
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::cgroup::{Cgroup, root};
 use crate::guard::Guard;
-use crate::kinds::{impossible, untried};
+use crate::kinds::needs::Needs;
+use crate::kinds::{self, impossible, untried};
 use crate::mcp::Answer;
 use crate::mounts::without;
 use crate::seccomp::forbid;
@@ -57,18 +59,14 @@ fn assert_refused(mcp: &Mcp, kind: &str, target: &Value, params: &Value, missing
     Ok(())
 }
 
-/// Everything that netem does, by the name that it has in the table.
-fn of_netem() -> [(&'static str, &'static str, Value); 8] {
-    [
-        ("latency", "latency", json!({"delay_ms": 100})),
-        ("latency of names", "latency", json!({"delay_ms": 100, "names": ["db.example.org"]})),
-        ("packet_loss", "packet_loss", json!({"loss_percent": 10})),
-        ("packet_duplicate", "packet_duplicate", json!({"duplicate_percent": 10})),
-        ("packet_corrupt", "packet_corrupt", json!({"corrupt_percent": 10})),
-        ("packet_reorder", "packet_reorder", json!({"reorder_percent": 10})),
-        ("bandwidth", "bandwidth", json!({"rate_kbit": 1000})),
-        ("link_profile", "link_profile", json!({"preset": "3g"})),
-    ]
+/// Everything that netem does, by the name that it has in the table, and its fault type.
+fn of_netem() -> impl Iterator<Item = (&'static str, &'static str, Value)> {
+    let of_type = |kind: &FaultType| {
+        let (kind, needs) = (kind.name(), kinds::of(*kind).needs);
+        let lacking = if let Needs::Netem(lacking) = needs { lacking } else { &[] };
+        lacking.iter().map(move |(name, params)| (*name, kind, params()))
+    };
+    FAULT_TYPES.iter().flat_map(of_type)
 }
 
 /// What the daemon says of every fault type.

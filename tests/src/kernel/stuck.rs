@@ -54,7 +54,7 @@ fn is_stuck(shown: &Result<(String, String), Error>, named: &str) -> bool {
 fn stuck_for(context: &Context, times: Option<u32>) -> TestResult {
     let file = TrapFile::new()?;
     let mut bench = file.bench(by_stubs(context))?;
-    let fault = bench.fault("network_partition");
+    let fault = bench.fault("network_partition")?;
     let (daemon, mcp) = bench.ready()?;
     fault.inject(mcp)?;
     let (point, role, action) = (Point::BeforeUndo, Role::Injector, Action::Fail);
@@ -105,7 +105,7 @@ fn an_undo_that_fails_for_ever_is_stuck_in_sight_until_it_can_be_done(context: &
 fn a_recovery_that_cannot_undo_says_so_and_the_next_one_can(context: &Context) -> TestResult {
     let file = TrapFile::new()?;
     let mut bench = file.bench(by_stubs(context))?;
-    let fault = bench.fault("network_partition");
+    let fault = bench.fault("network_partition")?;
     fault.inject(bench.ready()?.1)?;
     bench.kill_everything()?;
     let (point, role, action) = (Point::BeforeUndo, Role::Recovery, Action::Fail);

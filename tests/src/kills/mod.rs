@@ -14,13 +14,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::daemon::binary;
+use crate::kinds::sign::Sign;
 use crate::late::HANG;
 use crate::netns::output;
 use crate::{Daemon, Error, Mcp, Residue, Result};
 
 pub use figures::Figures;
+use list::Scene;
 pub use list::{Kind, kinds};
-use list::{Scene, Sign};
 use watch::{Traffic, Watch, normal_from};
 
 /// Normal within this of a death or an end, whatever the machine is doing; what is aimed at is far less.
@@ -60,7 +61,7 @@ impl Kind {
     pub fn ends(self) -> &'static [End] {
         match self.sign {
             // They look at the clock as the programs do, but nothing outside tells the time at which they let go.
-            Sign::Holder | Sign::Worker | Sign::Port | Sign::Proxy => &[End::Kill, End::Removal],
+            Sign::Holder | Sign::Traced | Sign::Port | Sign::Proxy => &[End::Kill, End::Removal],
             _ => &[End::Kill, End::Time, End::Removal],
         }
     }
@@ -69,15 +70,18 @@ impl Kind {
         match self.sign {
             Sign::Echoes | Sign::SomeEchoes => Some(Traffic::Echoes),
             Sign::Twins => Some(Traffic::Twins),
-            Sign::Connections => Some(Traffic::Connections),
+            Sign::Resets => Some(Traffic::Connections),
             Sign::Holder
-            | Sign::Worker
+            | Sign::Traced
+            | Sign::Continued
             | Sign::Calls
             | Sign::Trips
             | Sign::Files
             | Sign::Port
             | Sign::Proxy
-            | Sign::Questions => None,
+            | Sign::Questions
+            | Sign::Clients(_)
+            | Sign::Holds(..) => None,
         }
     }
 }

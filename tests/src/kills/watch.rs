@@ -14,11 +14,10 @@ use nix::libc;
 use nix::sys::prctl;
 use nix::sys::socket::{setsockopt, sockopt};
 
+use crate::kinds::ended::DELAY_MS;
 use crate::process::wait_until;
 use crate::{Error, NetNs, Pair, Result};
 
-/// The delay of a delaying fault; what comes back within half of it was not delayed.
-pub(super) const DELAY_MS: u64 = 100;
 const PROMPT: Duration = Duration::from_millis(DELAY_MS / 2);
 /// Aimed at between two packets.
 const EVERY: Duration = Duration::from_micros(100);

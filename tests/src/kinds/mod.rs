@@ -1,206 +1,108 @@
-//! Every kind of fault, and which tests measure what it does, by something that has nothing of the daemon (ping, sockets, stat,
-//! procfs): before, during and after. `cargo xtask kinds` makes a table of it and of what they said on each kernel.
+//! Every kind of fault, each in a file of its own, after which it is called. The file says all that the tests know of the kind. That is
+//! who sees it act, how matrix and sweep strike it, how its end is measured, and what strangers and dry runs ask for. The list is at the
+//! end of this file; whoever goes through all kinds takes it from there.
 
-mod packets;
-mod processes;
-mod resources;
+pub(crate) mod aims;
+pub(crate) mod ended;
+pub(crate) mod needs;
+pub(crate) mod sign;
+pub(crate) mod struck;
+mod table;
 
-use chaos_daemon::spec::resource;
-use chaos_daemon::spec::{FAULT_TYPES, FaultType};
-use serde::Serialize;
+mod bandwidth;
+mod clock_skew;
+mod connect_error;
+mod connection_load;
+mod dns_error;
+mod error;
+mod file_error;
+mod host_panic;
+mod host_reboot;
+mod latency;
+mod link_down;
+mod link_profile;
+mod mcp_error;
+mod network_partition;
+mod packet_corrupt;
+mod packet_duplicate;
+mod packet_loss;
+mod packet_reorder;
+mod pause;
+mod port_in_use;
+mod process_kill;
+mod process_pause;
+mod resource_exhaustion;
+mod service_restart;
+mod service_stop;
+mod socket_error;
+mod timeout;
 
-use crate::runner::FIGURE;
+use chaos_daemon::spec::FaultType;
 
-/// What a test puts before the words in which the daemon refuses a kind, behind [`FIGURE`]; xtask looks for it.
-const IMPOSSIBLE: &str = "not possible: ";
+use aims::{Aim, ToRequest};
+use ended::Ended;
+use needs::Needs;
+use struck::Struck;
+use table::Table;
 
-/// Likewise of a kind that nobody has tried, though it may be possible.
-const UNTRIED: &str = "not tried: ";
+pub use needs::Machine;
+pub use table::{Refused, Row, rows};
+pub(crate) use table::{impossible, untried};
 
-/// Says, for the table, with which words the daemon has refused a kind, which the table knows there by this name.
-pub(crate) fn impossible(of: &str, words: &str) {
-    say(IMPOSSIBLE, of, words);
+/// A kind of fault.
+pub(crate) struct Kind {
+    /// What of it there is, and the tests that see it act.
+    table: Table,
+    /// What every fault of it needs of the machine. For want of that a dry run is refused, too.
+    pub(crate) needs: Needs,
+    /// What matrix and sweep strike, or leave out for a reason that shows as a skip.
+    pub(crate) struck: &'static [Struck],
+    /// What is measured of its end: nothing of what outlives the processes.
+    pub(crate) ended: &'static [Ended],
+    /// A request that is right, and hurts nobody: for strangers.
+    pub(crate) harmless: ToRequest,
+    /// Where a dry run aims the daemon's own example, so that it could be injected.
+    pub(crate) planned: Aim,
 }
 
-/// Says, for the table, why nobody tries a kind here, in a few words, and what the daemon has said when it was asked for.
-pub(crate) fn untried(of: &str, why: &str, words: &str) {
-    say(UNTRIED, of, &format!("{why}: {words}"));
-}
-
-fn say(what: &str, of: &str, words: &str) {
-    println!("{FIGURE}{what}{of}: {}", words.replace('\n', " ").trim());
-}
-
-/// Which program has the tests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Suite {
-    /// On this host and on every kernel of the VM.
-    Kernel,
-    /// With the package, in a VM with systemd.
-    Systemd,
-}
-
-impl Suite {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Kernel => "kernel-tests",
-            Self::Systemd => "systemd-tests",
+/// Makes the way from each type to its file: a type that is not in the list does not compile.
+macro_rules! kinds {
+    ($($kind:ident = $file:ident,)+) => {
+        /// All that is known of a type.
+        pub(crate) const fn of(kind: FaultType) -> &'static Kind {
+            match kind {
+                $(FaultType::$kind => &$file::KIND,)+
+            }
         }
-    }
-
-    fn full(self, test: &str) -> String {
-        format!("{}::{test}", self.name())
-    }
-}
-
-/// A part of a kind, and who has seen it act.
-#[derive(Debug, Clone, Copy)]
-struct Part {
-    what: &'static str,
-    suite: Suite,
-    tests: &'static [&'static str],
-    /// The kernel test that sees it refused where it is not possible, and how that calls it.
-    refused: Option<(&'static str, &'static str)>,
-}
-
-/// Possible on every kernel that there is.
-const fn part(what: &'static str, tests: &'static [&'static str]) -> Part {
-    Part { what, suite: Suite::Kernel, tests, refused: None }
-}
-
-/// Of a unit, tried by the installed package, where there is a service manager.
-const fn of_unit(tests: &'static [&'static str]) -> Part {
-    let refused = Some(("lacks::a_unit_that_nobody_has_is_refused_by_name", "a unit"));
-    Part { what: "of a unit", suite: Suite::Systemd, tests, refused }
-}
-
-impl Part {
-    /// Where it is not possible, this kernel test has the daemon say so, of what it calls `of`.
-    const fn unless(self, test: &'static str, of: &'static str) -> Self {
-        Self { refused: Some((test, of)), ..self }
-    }
-}
-
-/// A line of the table.
-#[derive(Debug, Clone, Serialize)]
-pub struct Row {
-    /// The fault type, and the resource if it has one.
-    pub kind: String,
-    /// What of it.
-    pub what: &'static str,
-    /// Tests that all see it act, with their suite.
-    pub tests: Vec<String>,
-    /// Who sees it refused where it is not possible.
-    pub refused: Option<Refused>,
-}
-
-/// A test that passes where a kind is not possible or not tried, and says why.
-#[derive(Debug, Clone, Serialize)]
-pub struct Refused {
-    /// With its suite.
-    pub test: String,
-    /// What its words begin with if it has seen that the kind is not possible.
-    pub begins: String,
-    /// What they begin with if it has seen only why nobody tries it.
-    pub untried: String,
-}
-
-/// Every line.
-pub fn rows() -> Vec<Row> {
-    let whole = |kind: &FaultType| match kind {
-        FaultType::ResourceExhaustion => resource::names()
-            .flat_map(|resource| named(&format!("{} {resource}", kind.name()), resources::parts(resource)))
-            .collect(),
-        kind => named(kind.name(), parts(*kind)),
     };
-    FAULT_TYPES.iter().flat_map(whole).collect()
 }
 
-fn named(kind: &str, parts: &'static [Part]) -> Vec<Row> {
-    let row = |part: &Part| Row {
-        kind: kind.to_owned(),
-        what: part.what,
-        tests: part.tests.iter().map(|test| part.suite.full(test)).collect(),
-        refused: part.refused.map(|(test, of)| Refused {
-            test: Suite::Kernel.full(test),
-            begins: format!("{IMPOSSIBLE}{of}: "),
-            untried: format!("{UNTRIED}{of}: "),
-        }),
-    };
-    parts.iter().map(row).collect()
-}
-
-/// What there is of a fault type: a new one does not compile without a place here.
-const fn parts(kind: FaultType) -> &'static [Part] {
-    match kind {
-        FaultType::Latency => packets::LATENCY,
-        FaultType::Error => packets::ERROR,
-        FaultType::Timeout => packets::TIMEOUT,
-        FaultType::NetworkPartition => packets::PARTITION,
-        FaultType::PacketLoss => packets::LOSS,
-        FaultType::PacketDuplicate => packets::DUPLICATE,
-        FaultType::PacketCorrupt => packets::CORRUPT,
-        FaultType::PacketReorder => packets::REORDER,
-        FaultType::Bandwidth => packets::BANDWIDTH,
-        FaultType::LinkProfile => packets::LINK_PROFILE,
-        FaultType::DnsError => packets::DNS,
-        FaultType::LinkDown => packets::LINK,
-        FaultType::ResourceExhaustion => &[],
-        FaultType::PortInUse => resources::PORT,
-        FaultType::ConnectionLoad => resources::CONNECTIONS,
-        FaultType::Pause => processes::PAUSE,
-        FaultType::ProcessKill => processes::KILL,
-        FaultType::ProcessPause => processes::PROCESS_PAUSE,
-        FaultType::ConnectError => processes::CONNECT,
-        FaultType::FileError => processes::FILES,
-        FaultType::SocketError => processes::SOCKETS,
-        FaultType::McpError => processes::MCP,
-        FaultType::ServiceStop => processes::STOP,
-        FaultType::ServiceRestart => processes::RESTART,
-        FaultType::ClockSkew => processes::CLOCK,
-        FaultType::HostReboot => processes::REBOOT,
-        FaultType::HostPanic => processes::PANIC,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use crate::{kernel, systemd};
-
-    #[test]
-    fn every_fault_type_and_every_resource_has_a_line() {
-        let rows = rows();
-        let has = |kind: &str| rows.iter().any(|row| row.kind == kind);
-        let types = FAULT_TYPES.iter().filter(|kind| **kind != FaultType::ResourceExhaustion);
-        let kinds = types.map(|kind| kind.name().to_owned());
-        let missing = kinds
-            .chain(resource::names().map(|resource| format!("resource_exhaustion {resource}")))
-            .filter(|kind| !has(kind));
-        assert_eq!(missing.collect::<Vec<_>>(), Vec::<String>::new());
-        assert!(rows.iter().all(|row| !row.tests.is_empty()));
-    }
-
-    #[test]
-    fn whoever_is_named_is_a_test() {
-        let all: BTreeSet<_> = kernel::all()
-            .iter()
-            .map(|test| Suite::Kernel.full(test.name))
-            .chain(systemd::all().iter().map(|(name, _)| Suite::Systemd.full(name)))
-            .collect();
-        for row in rows() {
-            let named = row.tests.iter().chain(row.refused.iter().map(|refused| &refused.test));
-            let unknown: Vec<_> = named.filter(|test| !all.contains(*test)).collect();
-            assert!(unknown.is_empty(), "{} {}: {unknown:?}", row.kind, row.what);
-        }
-    }
-
-    #[test]
-    fn no_two_lines_are_one() {
-        let rows = rows();
-        let names: BTreeSet<_> = rows.iter().map(|row| (&row.kind, row.what)).collect();
-        assert_eq!(names.len(), rows.len());
-    }
+kinds! {
+    Latency = latency,
+    Error = error,
+    Timeout = timeout,
+    ResourceExhaustion = resource_exhaustion,
+    NetworkPartition = network_partition,
+    PacketLoss = packet_loss,
+    PacketDuplicate = packet_duplicate,
+    PacketCorrupt = packet_corrupt,
+    PacketReorder = packet_reorder,
+    Bandwidth = bandwidth,
+    LinkProfile = link_profile,
+    Pause = pause,
+    LinkDown = link_down,
+    ClockSkew = clock_skew,
+    ProcessKill = process_kill,
+    ProcessPause = process_pause,
+    ConnectError = connect_error,
+    PortInUse = port_in_use,
+    ConnectionLoad = connection_load,
+    FileError = file_error,
+    SocketError = socket_error,
+    ServiceStop = service_stop,
+    ServiceRestart = service_restart,
+    DnsError = dns_error,
+    McpError = mcp_error,
+    HostReboot = host_reboot,
+    HostPanic = host_panic,
 }

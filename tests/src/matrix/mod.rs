@@ -13,10 +13,8 @@ use std::time::{Duration, Instant};
 
 use chaos_daemon::fail_point::{Action, Point, Role, Trap};
 use nix::libc::SIGKILL;
-use serde_json::json;
 
 use crate::asked::Asked;
-use crate::fault::Fault;
 use crate::kernel::Attach;
 use crate::late::SecondTry;
 use crate::sweep::bench::Bench;
@@ -162,7 +160,7 @@ impl Matrix {
 
     /// Injects and removes, with a trap on the way.
     fn strike(&self, file: &TrapFile, bench: &mut Bench, event: &Event, at: u32) -> Result<Struck> {
-        let fault = self.fault(bench);
+        let fault = bench.fault_in_matrix(self.kind.name)?;
         bench.prepare(self.kind);
         bench.ready()?;
         let (daemon, mcp) = bench.daemon()?;
@@ -215,7 +213,7 @@ impl Matrix {
         let mut found = Found::default();
         for &point in points {
             let mut bench = file.bench(self.attach)?;
-            let fault = self.fault(&bench);
+            let fault = bench.fault_in_matrix(self.kind.name)?;
             bench.prepare(self.kind);
             fault.inject(bench.ready()?.1)?;
             bench.assert_acts(self.kind, || false)?;
@@ -251,16 +249,6 @@ impl Matrix {
     /// Whether recovery has to come to a point: what dies with its holder it makes no request for, and a stub does not.
     fn recovers_by(&self, point: Point) -> bool {
         point != Point::AfterCall || self.attach == Attach::Clsact
-    }
-
-    /// The fault: of a type that the probe notices, unless it burns CPU time; a delay both ways.
-    fn fault(&self, bench: &Bench) -> Fault {
-        match self.kind.name {
-            "latency" => Fault::new(self.kind.name)
-                .on(&bench.pair.near, json!({"cidr": "10.77.0.2", "direction": "both"}))
-                .with(json!({"delay_ms": 200})),
-            name => bench.fault(name),
-        }
     }
 }
 

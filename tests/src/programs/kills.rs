@@ -11,6 +11,7 @@ use std::time::Instant;
 use crate::cells::{self, Choice};
 use crate::kernel::Context;
 use crate::kills::{self, Cell, Measured, measure};
+use crate::kinds::Machine;
 use crate::late::{MARK, SECOND_TRY};
 use crate::skip::kernel_release;
 use serde_json::{Value, json};
@@ -50,11 +51,11 @@ pub(super) fn main() -> ExitCode {
             eprintln!("kills: write to {results}: {error}");
         }
     };
-    let context = Context::new();
+    let machine = Machine::of(&Context::new());
     let (possible, lacking): (Vec<_>, Vec<_>) =
-        cells.into_iter().partition(|cell| cell.kind.lacks(&context).is_none());
+        cells.into_iter().partition(|cell| cell.kind.lacks(&machine).is_none());
     let (mut lines, mut failed) = (0, false);
-    for (kind, why) in skips(&lacking, &context) {
+    for (kind, why) in skips(&lacking, &machine) {
         lines += 1;
         write(json!({"kernel": kernel_release(), "test": kind, "outcome": "skip", "reason": why, "ms": 0}));
     }
@@ -83,9 +84,9 @@ fn read(argument: &str, options: &mut Options) -> Option<()> {
     Some(())
 }
 
-/// Each kind of these cells once, with what this kernel lacks for it.
-fn skips(cells: &[Cell], context: &Context) -> BTreeMap<&'static str, &'static str> {
-    cells.iter().filter_map(|cell| Some((cell.kind.name, cell.kind.lacks(context)?))).collect()
+/// Each kind of these cells once, with what this machine lacks for it.
+fn skips(cells: &[Cell], machine: &Machine) -> BTreeMap<&'static str, &'static str> {
+    cells.iter().filter_map(|cell| Some((cell.kind.name, cell.kind.lacks(machine)?))).collect()
 }
 
 /// The cells that are asked for.

@@ -7,9 +7,10 @@ use crate::HANG;
 use crate::asked::{Asked, Tally};
 use crate::cells;
 use crate::kernel::Context;
+use crate::kinds::Machine;
 use crate::runner;
+use crate::sweep::Found;
 use crate::sweep::cell::{Cell, in_order};
-use crate::sweep::{Found, Machine};
 
 /// One of the two.
 pub(super) struct Program {
@@ -58,12 +59,12 @@ impl Program {
 fn run(cells: Vec<Cell>, asked: &Asked, context: &Context) -> ExitCode {
     let machine = Machine::of(context);
     let (cells, lacking): (Vec<_>, Vec<_>) =
-        cells.into_iter().partition(|cell| machine.lacks(cell.kind).is_none());
+        cells.into_iter().partition(|cell| cell.kind.lacks(&machine).is_none());
     if asked.choice.is_list {
         return cells::print(&cells.iter().map(|cell| &cell.name).collect::<Vec<_>>());
     }
     let mut tally = Tally::default();
-    lacking.iter().for_each(|cell| tally.skip(cell.kind.name, machine.lacks(cell.kind).unwrap_or_default()));
+    lacking.iter().for_each(|cell| tally.skip(cell.kind.name, cell.kind.lacks(&machine).unwrap_or_default()));
     if cells.is_empty() && lacking.is_empty() {
         tally.skip("every cell", "this kernel has none of those that are asked for");
     }

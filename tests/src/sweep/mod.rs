@@ -27,7 +27,7 @@ use passes::{Missed, Passes};
 use tracer::{Aim, Seen, Trace};
 
 pub use calls::Strike;
-pub use list::{Kind, Machine};
+pub use list::Kind;
 
 /// No fault makes so many calls.
 const MOST: usize = 10_000;
@@ -131,7 +131,7 @@ impl Sweep {
 
     /// Injects and removes, with a strike at a call. No time when it was not reached.
     fn point(&self, bench: &mut Bench, at: usize) -> Result<(Seen, Option<Duration>)> {
-        let fault = bench.fault(self.kind.name);
+        let fault = bench.fault(self.kind.name)?;
         bench.prepare(self.kind);
         bench.ready()?;
         let (daemon, mcp) = bench.daemon()?;
@@ -241,8 +241,7 @@ pub fn cells(asked: &Asked) -> Vec<Cell> {
 /// stride leaves out little; with another offset each time, nothing for long.
 fn all(stride: usize, offset: usize) -> Vec<Vec<Sweep>> {
     let each = |(position, kind): (usize, &'static Kind)| {
-        let looks = kind.name.starts_with("process_") || kind.name == "mcp_error";
-        let stride = if looks { stride * LOOKING } else { stride };
+        let stride = if kind.looks() { stride * LOOKING } else { stride };
         let first = passes::first(position, offset, stride);
         kind.attachments().iter().map(move |way| sweeps(kind, *way, stride, first))
     };

@@ -168,7 +168,17 @@ const RULES: &[(&str, &[Ask])] = &[
     ("tests/src/sabotage", &[TESTS, ("sabotage", &[])]),
     ("tests/src/bench/", &[TESTS]),
     ("tests/src/demo/", &[TESTS]),
-    ("tests/src/kinds/", &[TESTS]),
+    (
+        "tests/src/kinds/",
+        &[
+            TESTS,
+            ("matrix", &[]),
+            ("sweep", &[]),
+            ("kills", &[]),
+            ("hostile", &[]),
+            host(&["kernel-tests::lacks::", "kernel-tests::dry_runs::"]),
+        ],
+    ),
     ("tests/ledger.toml", &[XTASK]),
     // What builds and runs them.
     ("xtask/src/vm/", &[XTASK, ("vm", &["abilities::"])]),

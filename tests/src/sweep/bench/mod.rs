@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use nix::sys::prctl;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempDir};
 
 use crate::caller::{Ask, Caller};
@@ -18,20 +17,21 @@ use crate::cgroup::Cgroup;
 use crate::daemon::binary;
 use crate::fault::Fault;
 use crate::kernel::Attach;
+use crate::kinds::aims::{Aims, NOBODYS_UNIT};
 use crate::late::HANG;
 use crate::measure::{Echo, Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
 use crate::netns::output;
 use crate::process::{self, Process, wait_until};
 use crate::residue::{Behaviour, Judged, Level};
-use crate::sweep::Kind;
+use crate::sweep::{Kind, list};
 use crate::tools::{Came, Session};
 use crate::touch::Touch;
 use crate::worker::{self, Worker};
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
-pub(crate) use signs::{Sign, Thing};
-
+/// Nobody serves it.
+const PORT: u16 = 80;
 /// A single answer may take so long; a machine under load is not a fault. Delays that are injected are longer.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The same of an answer of an MCP server, behind a proxy, which is a process more. Its fault has calls fail, and delays none.
@@ -118,57 +118,37 @@ impl Bench {
         })
     }
 
-    /// A fault of a type that the probe notices, unless it uses something up. Such a one is called by what it uses up.
-    pub(crate) fn fault(&self, kind: &'static str) -> Fault {
-        let exhaustion = |params| Fault::new("resource_exhaustion").with(params);
-        let (near, far, folder) = (self.pair.near.name(), self.pair.far.name(), self.folder.path());
-        match kind {
-            "connect_error" | "socket_error" => Fault::new(kind).aimed(json!({"cgroup": self.cgroup.name()})),
-            "network_partition_of_a_cgroup" => {
-                Fault::new("network_partition").aimed(json!({"cgroup": self.cgroup.name()}))
-            }
-            "file_error" => Fault::new(kind)
-                .aimed(json!({"cgroup": self.cgroup.name()}))
-                .with(json!({"path": self.file.path(), "operations": ["open"]})),
-            "resource_exhaustion" => Fault::new(kind).with(json!({"cpu_percent": 5, "cores": 1})),
-            "memory" => exhaustion(json!({"resource": kind, "memory_mb": 16})),
-            "file_descriptors" | "pids" => exhaustion(json!({"resource": kind, "count": 20})),
-            "ports" => exhaustion(json!({"resource": kind, "count": 20})).aimed(json!({"netns": near})),
-            "disk_fill" => exhaustion(json!({"resource": kind, "path": folder, "megabytes": 4})),
-            "inodes" => exhaustion(json!({"resource": kind, "path": folder, "count": 20})),
-            "disk_io" => exhaustion(
-                json!({"resource": kind, "path": folder, "bytes_per_second": 1 << 20, "size_mb": 1}),
-            ),
-            "port_in_use" => {
-                Fault::new(kind).aimed(json!({"local_port": 80, "protocol": "tcp", "netns": near}))
-            }
-            // The echo is a server of the far namespace's own host.
-            "connection_load" => Fault::new(kind)
-                .aimed(json!({"netns": far}))
-                .with(json!({"url": format!("tcp://{}", self.echo.address()), "sessions": 5})),
-            "process_pause" => Fault::new(kind).aimed(json!({"pid": self.worker.pid()})),
-            "mcp_error" => {
-                Fault::new(kind).aimed(json!({"pid": self.session.borrow().pid()})).with(json!({"fail": 1}))
-            }
-            // Of those signals, the one that does nothing to who runs.
-            "process_kill" => {
-                Fault::new(kind).aimed(json!({"pid": self.worker.pid()})).with(json!({"signal": "SIGCONT"}))
-            }
-            // The port of the echo, which sends questions back, too.
-            "dns_error" => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2", "port": 7})),
-            "latency" => self.impairment(kind, json!({"delay_ms": 300})),
-            "packet_loss" => self.impairment(kind, json!({"loss_percent": 100})),
-            "packet_duplicate" => self.impairment(kind, json!({"duplicate_percent": 100})),
-            "packet_corrupt" => self.impairment(kind, json!({"corrupt_percent": 100})),
-            "packet_reorder" => self.impairment(kind, json!({"reorder_percent": 1, "delay_ms": 300})),
-            "bandwidth" => self.impairment(kind, json!({"rate_kbit": 8})),
-            "link_profile" => self.impairment(kind, json!({"up_delay_ms": 300, "down_delay_ms": 300})),
-            _ => Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})),
-        }
+    /// A fault of a kind that is called so.
+    pub(crate) fn fault(&self, name: &str) -> Result<Fault> {
+        self.of_kind(name, Kind::fault)
     }
 
-    fn impairment(&self, kind: &'static str, params: Value) -> Fault {
-        Fault::new(kind).on(&self.pair.near, json!({"cidr": "10.77.0.2"})).with(params)
+    /// The same as the matrix has it.
+    pub(crate) fn fault_in_matrix(&self, name: &str) -> Result<Fault> {
+        self.of_kind(name, Kind::fault_in_matrix)
+    }
+
+    fn of_kind(&self, name: &str, fault: fn(&Kind, &Aims) -> Option<Fault>) -> Result<Fault> {
+        let kind = list::all().find(|kind| kind.name == name);
+        let fault = kind.and_then(|kind| fault(kind, &self.aims()));
+        fault.ok_or_else(|| Error::Different(format!("{name} is not tried on the bench")))
+    }
+
+    fn aims(&self) -> Aims {
+        Aims {
+            netns: Some(self.pair.near.name().to_owned()),
+            peer: "10.77.0.2",
+            // A server of the far namespace's own host.
+            server: self.echo.address(),
+            netns_of_server: Some(self.pair.far.name().to_owned()),
+            port: PORT,
+            unit: NOBODYS_UNIT,
+            group: self.cgroup.name(),
+            process: self.worker.pid(),
+            proxy: self.session.borrow().pid(),
+            file: self.file.path().to_owned(),
+            folder: self.folder.path().to_owned(),
+        }
     }
 
     /// A daemon that has its warm holder waiting.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Bench, Kind};
+use super::{Bench, Kind, PORT};
 use crate::caller::Ask;
+use crate::kinds::sign::{Sign, Thing};
 use crate::late::HANG;
 use crate::measure::{Tcp, tcp_rtt, udp_rtt};
 use crate::name_server::comes_back;
@@ -23,58 +24,6 @@ use crate::{Error, Result};
 
 /// What has not come back within this is late, or lost.
 const PROMPT: Duration = Duration::from_millis(30);
-
-/// How it shows that a fault acts.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Sign {
-    /// A datagram does not come back, or late.
-    Echoes,
-    /// A datagram comes back twice.
-    Twins,
-    /// A connection is reset.
-    Resets,
-    /// A question about a name is answered by somebody else than whom it is sent to.
-    Questions,
-    /// A call of a process in a control group fails.
-    Calls,
-    /// A datagram of such a process does not come back, or late.
-    Trips,
-    /// What such a process asks of a file fails.
-    Files,
-    /// A call to an MCP server behind a proxy fails.
-    Proxy,
-    /// A process is traced, and stands still.
-    Traced,
-    /// A process that was stopped has gone on.
-    Continued,
-    /// A port cannot be bound.
-    Port,
-    /// A server has so many clients.
-    Clients(usize),
-    /// A process has taken so much.
-    Holds(Thing, u64),
-}
-
-/// What a process takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Thing {
-    /// Nanoseconds on a processor, since it is looked.
-    Time,
-    /// Bytes read and written, since it is looked.
-    Transfer,
-    /// Bytes of memory.
-    Memory,
-    /// Threads.
-    Threads,
-    /// Descriptors.
-    Descriptors,
-    /// Sockets.
-    Sockets,
-    /// Files without a name in the folder.
-    Files,
-    /// Bytes of these.
-    Room,
-}
 
 impl Bench {
     /// Has everything ready for a fault of this kind to show.
@@ -114,7 +63,7 @@ impl Bench {
         let (near, to) = (&self.pair.near, self.echo.address());
         Ok(match sign {
             // "No way" is how it may show, too.
-            Sign::Echoes => !matches!(udp_rtt(near, to, PROMPT), Ok(Some(_))),
+            Sign::Echoes | Sign::SomeEchoes => !matches!(udp_rtt(near, to, PROMPT), Ok(Some(_))),
             Sign::Twins => answers(near, to)? > 1,
             Sign::Resets => matches!(tcp_rtt(near, to, PROMPT)?, Tcp::Reset(_)),
             Sign::Questions => !comes_back(near, to, PROMPT)?,
@@ -124,8 +73,9 @@ impl Bench {
             Sign::Proxy => self.session.borrow_mut().ask("a", PROMPT)? == Came::Error,
             Sign::Traced => self.worker.state() == Some('t'),
             Sign::Continued => self.worker.state() != Some('T'),
-            Sign::Port => near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 80))).is_err(),
+            Sign::Port => near.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT))).is_err(),
             Sign::Clients(least) => clients(&self.pair.far, to)? >= least,
+            Sign::Holder => self.holder().is_some(),
             Sign::Holds(thing, least) if thing.grows() => self.taken(sign) >= before + least,
             Sign::Holds(_, least) => self.taken(sign) >= least,
         })
@@ -134,10 +84,13 @@ impl Bench {
     /// How much the process that holds the fault has taken.
     fn taken(&self, sign: Sign) -> u64 {
         let Sign::Holds(thing, _) = sign else { return 0 };
-        let holders = self.running.iter().flat_map(|running| running.daemon.holders());
-        // One that was started for it has no room for programs.
-        let holder = { holders }.find(|holder| holder.arguments.len() == 2);
-        holder.map_or(0, |holder| thing.of(&holder, self.folder.path()))
+        self.holder().map_or(0, |holder| thing.of(&holder, self.folder.path()))
+    }
+
+    /// The process that was started for a fault: it has no room for programs.
+    fn holder(&self) -> Option<Process> {
+        let mut holders = self.running.iter().flat_map(|running| running.daemon.holders());
+        holders.find(|holder| holder.arguments.len() == 2)
     }
 }
 

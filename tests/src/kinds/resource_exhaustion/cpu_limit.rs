@@ -1,0 +1,17 @@
+//! `cpu_limit`: processor time of a control group.
+
+use super::limit;
+use crate::kernel::supervised::stage;
+use crate::kinds::struck::{Struck, guarded};
+use crate::kinds::table::{Part, of_unit};
+
+pub(super) const PARTS: &[Part] = &[
+    limit(
+        "cpu_limit",
+        "of a cgroup",
+        &["supervised::removing_lifts_a_limit", "supervised::a_limit_counts_who_meets_it"],
+    ),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_cpu_limit_undone_within_three_seconds"]),
+];
+
+pub(super) const STRUCK: Struck = guarded(stage::cpu).with(stage::CONTROLLERS).called("cpu_limit");

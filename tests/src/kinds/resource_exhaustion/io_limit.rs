@@ -1,0 +1,18 @@
+//! `io_limit`: what a control group may read and write.
+
+use super::limit;
+use crate::kernel::supervised::stage;
+use crate::kinds::struck::{Struck, guarded};
+use crate::kinds::table::{Part, of_unit};
+
+pub(super) const PARTS: &[Part] = &[
+    limit("io_limit", "of a cgroup", &["supervised::removing_lifts_a_limit_of_a_disk"]),
+    limit(
+        "io_limit",
+        "read_iops alone, write_bps alone",
+        &["supervised::removing_lifts_a_limit_of_one_way_of_a_disk"],
+    ),
+    of_unit(&["second_boot_guard::a_service_that_is_killed_has_its_io_limit_undone_within_three_seconds"]),
+];
+
+pub(super) const STRUCK: Struck = guarded(stage::disk).with(&["io"]).called("io_limit");
