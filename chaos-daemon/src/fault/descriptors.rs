@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::{Goal, Plan, hoard};
+use super::{Goal, Plan, held};
 use crate::host::supply::Descriptors;
 use crate::request::{ApiError, ErrorCode};
 
@@ -43,7 +43,7 @@ pub fn plan(
         .hint("ask for fewer, or give params.leave_free for how many are to stay free"));
     }
     let what = format!("{count} open files, {leave} of the host's kept free");
-    Ok(hoard::plan(&what, Goal::Descriptors { count, leave }, ramp, None))
+    Ok(held(&what, Goal::Descriptors { count, leave }, ramp, None))
 }
 
 /// Whether one process may have so many descriptors.

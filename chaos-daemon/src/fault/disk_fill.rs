@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::{Goal, Plan, hoard, share};
+use super::{Goal, Plan, held, share};
 use crate::host::Identity;
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::Memory;
@@ -73,7 +73,7 @@ pub fn plan(fill: &DiskFill, ramp: Duration, ground: &DirectoryGround) -> Result
     }
     let what =
         format!("{} MiB of the file system of {path}, {} MiB of it kept free", bytes >> 20, leave >> 20);
-    Ok(hoard::plan(&what, Goal::Disk { directory: directory.clone(), bytes, leave }, ramp, None))
+    Ok(held(&what, Goal::Disk { directory: directory.clone(), bytes, leave }, ramp, None))
 }
 
 #[cfg(test)]

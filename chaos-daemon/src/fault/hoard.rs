@@ -8,13 +8,13 @@ use std::time::Duration;
 use super::disk_fill::DirectoryGround;
 use super::look::Eyes;
 use super::memory::MemoryGround;
-use super::{Goal, Plan, Ready, Work};
+use super::{Plan, Ready, Work};
 use super::{descriptors, disk_fill, disk_io, inodes, memory, oom, pids, port_in_use, ports};
 use crate::host::directory::{DirectoryRef, Space};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
 use crate::host::{CgroupRef, Identity};
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::{Hoard, LifetimeClass, LocalPort, Whose};
+use crate::spec::{Hoard, LocalPort, Whose};
 use crate::target;
 
 /// Looks at what is to be taken, and plans it.
@@ -135,21 +135,4 @@ fn unreached(path: &Path, error: &io::Error) -> ApiError {
 
 pub(super) fn failed(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}: {error}"))
-}
-
-/// The plan of a fault that takes something, in words, and holds it.
-pub(super) fn plan(what: &str, goal: Goal, ramp: Duration, cgroup: Option<CgroupRef>) -> Plan {
-    let mut description = format!("resource_exhaustion: holds {what}");
-    if let Some(cgroup) = &cgroup {
-        description.push_str(&format!(", in cgroup {}", cgroup.path.display()));
-    }
-    if !ramp.is_zero() {
-        description.push_str(&format!(", all of it after {ramp:?}"));
-    }
-    Plan {
-        work: Work::Hoard(super::HoardWork { goal, ramp, cgroup, identity: Identity::ROOT }),
-        steps: Vec::new(),
-        lifetime: LifetimeClass::Kernel,
-        description,
-    }
 }

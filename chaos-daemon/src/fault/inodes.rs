@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::disk_fill::DirectoryGround;
-use super::{Goal, Plan, descriptors, hoard};
+use super::{Goal, Plan, descriptors, held};
 use crate::request::{ApiError, ErrorCode};
 
 /// The most that are kept when nobody says.
@@ -42,5 +42,5 @@ pub fn plan(count: u64, ramp: Duration, ground: &DirectoryGround, most: u64) -> 
         .hint("ask for fewer"));
     }
     let what = format!("{count} inodes of the file system of {path}, {leave} of it kept free");
-    Ok(hoard::plan(&what, Goal::Inodes { directory: directory.clone(), count, leave }, ramp, None))
+    Ok(held(&what, Goal::Inodes { directory: directory.clone(), count, leave }, ramp, None))
 }

@@ -1,5 +1,5 @@
-//! What a fault may see of this node before it changes anything, and what several kinds look at: the target pinned, the old value of
-//! a setting read, and everything refused by name that must not be changed or could not be restored. Looking may block.
+//! What a fault may see of this node before it changes anything, and what several kinds look at. The target is pinned, and the old
+//! value of a setting is read. What must not be changed, or could not be restored, is refused by name. Looking may block.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -72,8 +72,8 @@ pub(super) fn callers(whose: &Whose, peers: Vec<IpNet>, eyes: &Eyes<'_>) -> Resu
     })
 }
 
-/// The control group of which a value is changed, that whoever undoes it can get to: injector and guard have no right to pass
-/// over modes (CAP_DAC_OVERRIDE), which the owner of a directory on the way may change.
+/// The control group of which a value is changed. Whoever undoes it has to get to it, and has no right to pass over modes
+/// (`CAP_DAC_OVERRIDE`). So no directory on the way may have an owner who could change its mode.
 pub(super) fn lasting(whose: &Whose, eyes: &Eyes<'_>) -> Result<(CgroupRef, Cgroup), ApiError> {
     let (found, open) = target::cgroup::resolve(&target::scope::group(whose, eyes.identity())?)?;
     let owned = |folder: &&Path| folder.symlink_metadata().is_ok_and(|is| is.uid() != 0);

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::{Goal, Plan, hoard, share};
+use super::{Goal, Plan, held, share};
 use crate::host::CgroupRef;
 use crate::host::supply::Memory;
 use crate::request::{ApiError, ErrorCode};
@@ -64,7 +64,7 @@ pub fn plan(
             .hint("ask for less, or for a smaller reserve by params.reserve_mb"));
     }
     let what = format!("{} MiB of memory, {} MiB of the host's kept free", bytes >> 20, reserve >> 20);
-    Ok(hoard::plan(&what, Goal::Memory { bytes, reserve }, ramp, ground.cgroup.clone()))
+    Ok(held(&what, Goal::Memory { bytes, reserve }, ramp, ground.cgroup.clone()))
 }
 
 /// What stays available of `total` when nobody says, in bytes.

@@ -45,7 +45,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::host::NetNs;
+use crate::host::{CgroupRef, Identity, NetNs};
 use crate::kernel::setting::Setting;
 use crate::kernel::step::{NetNsRef, Step};
 use crate::request::{ApiError, ErrorCode, TargetsReport};
@@ -179,6 +179,23 @@ pub struct DownGround {
 impl DownGround {
     fn of(eyes: &Eyes<'_>) -> Self {
         Self { name: eyes.name.clone(), record: eyes.down_record.to_owned() }
+    }
+}
+
+/// The plan of a fault that takes something, in words, and holds it.
+fn held(what: &str, goal: Goal, ramp: Duration, cgroup: Option<CgroupRef>) -> Plan {
+    let mut description = format!("resource_exhaustion: holds {what}");
+    if let Some(cgroup) = &cgroup {
+        description.push_str(&format!(", in cgroup {}", cgroup.path.display()));
+    }
+    if !ramp.is_zero() {
+        description.push_str(&format!(", all of it after {ramp:?}"));
+    }
+    Plan {
+        work: Work::Hoard(HoardWork { goal, ramp, cgroup, identity: Identity::ROOT }),
+        steps: Vec::new(),
+        lifetime: LifetimeClass::Kernel,
+        description,
     }
 }
 

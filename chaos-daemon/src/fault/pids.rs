@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{Goal, Plan, hoard};
+use super::{Goal, Plan, held};
 use crate::host::CgroupRef;
 use crate::host::supply::Tasks;
 use crate::request::{ApiError, ErrorCode};
@@ -44,7 +44,7 @@ pub fn plan(count: u64, ramp: Duration, cgroup: Option<CgroupRef>, found: Tasks)
     }
     let own_leave = cgroup.is_none().then_some(LEAST_RESERVE);
     let goal = Goal::Tasks { count, leave, own_leave };
-    Ok(hoard::plan(&format!("{count} processes and threads"), goal, ramp, cgroup))
+    Ok(held(&format!("{count} processes and threads"), goal, ramp, cgroup))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{Goal, Plan, descriptors, hoard};
+use super::{Goal, Plan, descriptors, held};
 use crate::request::ApiError;
 
 /// Plans it; the process may have `most` descriptors. In which network namespace is not known here.
@@ -35,5 +35,5 @@ pub fn plan(
     };
     let protocol = if udp { "UDP" } else { "TCP" };
     let what = format!("{count} {protocol} ports of {address}, of {of}");
-    Ok(hoard::plan(&what, Goal::Ports { udp, address, range, count }, ramp, None))
+    Ok(held(&what, Goal::Ports { udp, address, range, count }, ramp, None))
 }

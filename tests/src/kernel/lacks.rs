@@ -11,8 +11,9 @@ use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
 use crate::cgroup::{Cgroup, root};
 use crate::guard::Guard;
+use crate::kinds::limited::Limited;
 use crate::kinds::needs::Needs;
-use crate::kinds::{self, impossible, untried};
+use crate::kinds::{self, LIMITED, impossible, untried};
 use crate::mcp::Answer;
 use crate::mounts::without;
 use crate::seccomp::forbid;
@@ -118,50 +119,6 @@ fn without_netem_whatever_needs_it_is_refused_by_name_and_nothing_is_changed(
     Ok(Outcome::Pass)
 }
 
-/// A limit, or what takes a share of one: its name in the table, its parameters, the controller, and whether it is the doctor's
-/// `resource` that needs it; code and words of the refusal where the host has the controller, and the group has not.
-struct Limited {
-    name: &'static str,
-    params: Value,
-    controller: &'static str,
-    resource: Option<&'static str>,
-    code: &'static str,
-    words: &'static str,
-}
-
-fn limited() -> [Limited; 6] {
-    let limit = |name, controller, params: Value, words| Limited {
-        name,
-        params,
-        controller,
-        resource: Some(name),
-        code: UNSUPPORTED,
-        words,
-    };
-    let of_memory = |name, resource, params: Value, words| Limited {
-        name,
-        params,
-        controller: "memory",
-        resource,
-        code: "INVALID_PARAMETER",
-        words,
-    };
-    let cpu = json!({"resource": "cpu_limit", "cpu_percent": 5});
-    let memory = json!({"resource": "memory_limit", "memory_mb": 64});
-    let pids = json!({"resource": "pids_limit", "pids": 5});
-    let disk = json!({"resource": "io_limit", "device": "7:0", "bytes_per_second": 1 << 20});
-    let share = json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 64});
-    let oom = json!({"resource": "memory", "oom": true});
-    [
-        limit("cpu_limit", "cpu", cpu, "has no cpu.max"),
-        limit("memory_limit", "memory", memory, "has no memory.high"),
-        limit("pids_limit", "pids", pids, "has no pids.max"),
-        limit("io_limit", "io", disk, "has no io.max"),
-        of_memory("memory of a limit", None, share, "has no limit of memory"),
-        of_memory("oom", Some("memory with oom"), oom, "has no limit (memory.max)"),
-    ]
-}
-
 const UNSUPPORTED: &str = "UNSUPPORTED_KERNEL";
 
 /// What the doctor misses for a resource.
@@ -181,7 +138,7 @@ fn without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name(_: &Con
     let _guard = Guard::start(&daemon)?;
     let mcp = daemon.mcp()?;
     let target = json!({"cgroup": format!("{}/{}", above.name(), group.name())});
-    for Limited { name, params, controller, resource, mut code, words } in limited() {
+    for Limited { name, params, controller, resource, mut code, words } in LIMITED.iter().copied() {
         let there = are_there(&[controller]);
         let mut words = words.to_owned();
         if let Some(resource) = resource {
@@ -196,7 +153,7 @@ fn without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name(_: &Con
             }
         }
         let fault = json!({"fault_name": "r", "action": "register", "fault_type": "resource_exhaustion",
-            "probability": 1.0, "target": target, "params": params});
+            "probability": 1.0, "target": target, "params": params()});
         mcp.call_tool("chaos_inject_fault", fault)?.ok()?;
         let answer = mcp.call_tool("chaos_inject_fault", json!({"fault_name": "r", "action": "inject"}))?;
         let [said, message, hint] = error(&answer);

@@ -4,6 +4,7 @@
 
 pub(crate) mod aims;
 pub(crate) mod ended;
+pub(crate) mod limited;
 pub(crate) mod needs;
 pub(crate) mod sign;
 pub(crate) mod struck;
@@ -46,6 +47,7 @@ use struck::Struck;
 use table::Table;
 
 pub use needs::Machine;
+pub(crate) use resource_exhaustion::LIMITED;
 pub use table::{Refused, Row, rows};
 pub(crate) use table::{impossible, untried};
 

@@ -1,6 +1,6 @@
 //! Bandwidth: matching packets get through at a rate.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) holds each packet for as long as it takes at the rate, with its Ethernet
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) holds each packet for as long as it takes at the rate, with its Ethernet
 //!   header. What waits is bounded to a quarter of a second, as in a small router; what comes on top of it is lost.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.

@@ -1,6 +1,6 @@
 //! Latency: matching packets arrive late.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) holds packets back. With a distribution, the variation comes from a
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) holds packets back. With a distribution, the variation comes from a
 //!   table that the daemon computes, and jitter is its standard deviation.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.

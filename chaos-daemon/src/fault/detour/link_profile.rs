@@ -1,6 +1,6 @@
 //! Link profile: matching packets go over a link with a delay, a loss and a rate of its own, each way for itself.
 //!
-//! - **Mechanism**: one netem in the veth loop (`detour.rs`) of each direction. With a rate, netem keeps packets in order, however their
+//! - **Mechanism**: one netem in the veth loop (`detour/mod.rs`) of each direction. With a rate, netem keeps packets in order, however their
 //!   delay varies. Without one, they overtake each other. What waits for its turn is bounded as in a small router. It is a quarter of
 //!   a second of full frames beyond what is under way, and at least ten packets.
 //! - **Kernel requirement**: that of the loop.

@@ -1,7 +1,7 @@
 //! The veth loop: how matching packets get into a queue of ours and back, for every kind of fault that needs one.
 //!
 //! - **Mechanism**: a packet program on the device diverts matching packets into a veth pair of ours whose near end
-//!   has netem as its root qdisc; the far end, in the holder's private network namespace, sends them back; on their
+//!   has netem as its root qdisc. The far end, in the holder's private network namespace, sends them back. On their
 //!   return they are marked and leave through the device and its own, untouched qdisc.
 //! - **Kernel requirement**: `sch_netem`, `veth`, and what a partition needs.
 //! - **Lifetime class**: kernel. The namespace dies with the holder, and the pair and its queue with it.

@@ -1,7 +1,7 @@
 //! Packet corrupt: matching packets arrive with a wrong bit.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) turns over one bit of a packet, anywhere in its headers or data, after
-//!   it has completed checksums that the device would have made. What hits a header may be lost on the way.
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) turns over one bit of a packet, anywhere in its headers or data.
+//!   Before that it completes the checksums that the device would have made. What hits a header may be lost on the way.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.
 //! - **Undo**: that of the loop; no packet waits in it.

@@ -1,6 +1,6 @@
 //! Packet duplicate: matching packets arrive twice.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) puts a copy of the packet into its own queue. Both go round the loop
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) puts a copy of the packet into its own queue. Both go round the loop
 //!   and are marked on their own, so that each leaves once.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.

@@ -1,6 +1,6 @@
 //! Packet loss: matching packets vanish, at random or in bursts.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) drops packets. It does so on a device of ours, after the packet has
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) drops packets. It does so on a device of ours, after the packet has
 //!   left its sender's, so that the sender is told nothing. Models with states (Gilbert-Elliott, four states) move at each packet.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.

@@ -1,6 +1,6 @@
 //! Packet reorder: matching packets overtake each other.
 //!
-//! - **Mechanism**: netem in the veth loop (`detour.rs`) delays all packets but some, which leave at once and so before those that
+//! - **Mechanism**: netem in the veth loop (`detour/mod.rs`) delays all packets but some, which leave at once and so before those that
 //!   came earlier. With `gap` only every so many packets may be one of them.
 //! - **Kernel requirement**: that of the loop.
 //! - **Lifetime class**: kernel.

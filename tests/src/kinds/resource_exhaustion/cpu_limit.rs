@@ -1,7 +1,10 @@
 //! `cpu_limit`: processor time of a control group.
 
+use serde_json::json;
+
 use super::limit;
 use crate::kernel::supervised::stage;
+use crate::kinds::limited::{self, Limited};
 use crate::kinds::struck::{Struck, guarded};
 use crate::kinds::table::{Part, of_unit};
 
@@ -15,3 +18,10 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 pub(super) const STRUCK: Struck = guarded(stage::cpu).with(stage::CONTROLLERS).called("cpu_limit");
+
+pub(super) const LIMITED: Limited = limited::limit(
+    "cpu_limit",
+    "cpu",
+    || json!({"resource": "cpu_limit", "cpu_percent": 5}),
+    "has no cpu.max",
+);

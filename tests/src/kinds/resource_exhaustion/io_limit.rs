@@ -1,7 +1,10 @@
 //! `io_limit`: what a control group may read and write.
 
+use serde_json::json;
+
 use super::limit;
 use crate::kernel::supervised::stage;
+use crate::kinds::limited::{self, Limited};
 use crate::kinds::struck::{Struck, guarded};
 use crate::kinds::table::{Part, of_unit};
 
@@ -16,3 +19,10 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 pub(super) const STRUCK: Struck = guarded(stage::disk).with(&["io"]).called("io_limit");
+
+pub(super) const LIMITED: Limited = limited::limit(
+    "io_limit",
+    "io",
+    || json!({"resource": "io_limit", "device": "7:0", "bytes_per_second": 1 << 20}),
+    "has no io.max",
+);

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{USED_UP, limit};
 use crate::kinds::ended::{Ended, held};
+use crate::kinds::limited::{Limited, of_memory};
 use crate::kinds::sign::Thing;
 use crate::kinds::struck::{Struck, holds};
 use crate::kinds::table::{Part, part};
@@ -45,3 +46,17 @@ pub(super) const STRUCK: Struck =
 
 pub(super) const ENDED: Ended =
     held(|_| (json!({}), json!({"resource": "memory", "memory_mb": 64}))).called("memory");
+
+pub(super) const SHARE: Limited = of_memory(
+    "memory of a limit",
+    None,
+    || json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 64}),
+    "has no limit of memory",
+);
+
+pub(super) const OOM: Limited = of_memory(
+    "oom",
+    Some("memory with oom"),
+    || json!({"resource": "memory", "oom": true}),
+    "has no limit (memory.max)",
+);

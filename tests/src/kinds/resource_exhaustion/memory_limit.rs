@@ -1,7 +1,10 @@
 //! `memory_limit`: memory of a control group.
 
+use serde_json::json;
+
 use super::limit;
 use crate::kernel::supervised::stage;
+use crate::kinds::limited::{self, Limited};
 use crate::kinds::struck::{Struck, guarded};
 use crate::kinds::table::{Part, of_unit};
 
@@ -20,3 +23,10 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 pub(super) const STRUCK: Struck = guarded(stage::memory).with(stage::CONTROLLERS).called("memory_limit");
+
+pub(super) const LIMITED: Limited = limited::limit(
+    "memory_limit",
+    "memory",
+    || json!({"resource": "memory_limit", "memory_mb": 64}),
+    "has no memory.high",
+);

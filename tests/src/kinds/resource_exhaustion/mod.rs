@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::Kind;
 use super::aims::at_host;
+use super::limited::Limited;
 use super::needs::Needs;
 use super::table::{Part, Table, of_unit, part};
 
@@ -67,6 +68,16 @@ pub(super) const KIND: Kind = Kind {
     },
     planned: at_host,
 };
+
+/// What needs a controller.
+pub(crate) const LIMITED: &[Limited] = &[
+    cpu_limit::LIMITED,
+    memory_limit::LIMITED,
+    pids_limit::LIMITED,
+    io_limit::LIMITED,
+    memory::SHARE,
+    memory::OOM,
+];
 
 /// Who sees refused what needs a controller of cgroup version 2.
 const NO_CONTROLLER: &str = "lacks::without_its_controller_a_limit_and_a_share_of_one_are_refused_by_name";

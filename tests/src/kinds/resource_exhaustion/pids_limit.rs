@@ -1,7 +1,10 @@
 //! `pids_limit`: processes of a control group.
 
+use serde_json::json;
+
 use super::limit;
 use crate::kernel::supervised::stage;
+use crate::kinds::limited::{self, Limited};
 use crate::kinds::struck::{Struck, guarded};
 use crate::kinds::table::{Part, of_unit};
 
@@ -16,3 +19,6 @@ pub(super) const PARTS: &[Part] = &[
 ];
 
 pub(super) const STRUCK: Struck = guarded(stage::pids).with(stage::CONTROLLERS).called("pids_limit");
+
+pub(super) const LIMITED: Limited =
+    limited::limit("pids_limit", "pids", || json!({"resource": "pids_limit", "pids": 5}), "has no pids.max");
