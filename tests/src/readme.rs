@@ -90,7 +90,7 @@ fn compare(document: &str, part: &str, wanted: &str) {
 
 #[test]
 fn the_documents_list_the_faults_and_parameters_that_the_code_has() {
-    compare("README.md", "faults", &faults());
+    compare("docs/parameters.md", "faults", &faults());
     compare("docs/parameters.md", "parameters", &parameters());
     compare("docs/faults.md", "presets", &presets());
 }
