@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::client::{Answer, Client};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
-use super::fault_args::{FaultArgs, OfFault};
+use super::fault_args::{self, OfFault};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
@@ -32,7 +32,7 @@ use crate::mcp::results::{InjectOutput, RunOutput};
 use crate::probe::{Probe, Sample, offspring};
 use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
-use crate::spec::{FaultName, Probability, SpecError};
+use crate::spec::{FaultName, FaultOptions, Probability, SpecError};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done (also when an injection's probability said no)
@@ -218,8 +218,14 @@ impl Done {
 /// # Errors
 /// The command line's own message.
 pub fn native(arguments: &[String]) -> Result<Native, String> {
+    understood(&mut Cli::command(), arguments)
+}
+
+/// The same, with a parser that may have read others before.
+pub(crate) fn understood(parser: &mut clap::Command, arguments: &[String]) -> Result<Native, String> {
     let words = std::iter::once("chaosctl".to_owned()).chain(arguments.iter().cloned());
-    let cli = Cli::try_parse_from(words).map_err(|error| {
+    let matches = parser.try_get_matches_from_mut(words);
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
         let text = error.render().to_string();
         // What is wrong and what there is instead, which may be lines of their own; not the usage.
         let problem = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
@@ -238,6 +244,12 @@ pub fn native(arguments: &[String]) -> Result<Native, String> {
         Command::Remove { name } => Ok(Native::Remove(name)),
         _ => Err("only chaosctl inject, probe and remove have a place in an experiment".to_owned()),
     }
+}
+
+/// The parser of `chaosctl`.
+#[cfg(test)]
+pub(crate) fn parser() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs `chaosctl` with the arguments of this process.
@@ -532,10 +544,10 @@ async fn doctor(client: &Client, residue: bool) -> Result<Done, Failure> {
 /// Which processes a fault would hit: a part of what would be done.
 async fn targets(
     client: &Client,
-    fault: &FaultArgs,
+    fault: &FaultOptions,
     mut fields: Map<String, Value>,
 ) -> Result<Done, Failure> {
-    fields.insert("fault_name".to_owned(), json!(fault.name()?));
+    fields.insert("fault_name".to_owned(), json!(fault_args::name(fault)?));
     let plan: PlanOutput = client.ask("chaos_plan", fields).await?.read;
     let Some(report) = plan.targets else {
         if let Some(unknown) = plan.warnings.into_iter().find(|warning| warning.starts_with(UNKNOWN_TARGETS))
@@ -555,7 +567,7 @@ async fn inject(
     mut fields: Map<String, Value>,
     json: bool,
 ) -> Result<Done, Failure> {
-    let name = args.fault.name()?;
+    let name = fault_args::name(&args.fault)?;
     fields.insert("fault_name".to_owned(), json!(name));
     // First without doing it: what will be refused shall not take the place of what is registered under the name.
     let plan = client.ask("chaos_plan", fields.clone()).await?;

@@ -4,17 +4,9 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Parses a duration with a unit.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
-    // ISO 8601 ("PT3M") is understood as well.
-    match text.trim().parse::<SignedDuration>().map(Duration::try_from) {
-        Ok(Ok(duration)) => Ok(duration),
-        Ok(Err(_)) => Err(format!("{text:?} is negative")),
-        Err(_) => Err(format!("{text:?} is not a duration: give a number with a unit, e.g. 300ms, 2s, 3m")),
-    }
-}
+pub(super) use crate::spec::options::duration as parse;
 
-/// The same for people: `1m 30s`, `300ms`.
+/// A duration for people: `1m 30s`, `300ms`.
 pub(super) fn show(duration: Duration) -> String {
     let rounded = if duration >= Duration::from_secs(10) {
         Duration::from_secs_f64(duration.as_secs_f64().round())
@@ -30,18 +22,6 @@ pub(super) fn show(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_duration_needs_a_unit_and_is_not_negative() {
-        for (text, millis) in
-            [("300ms", 300), ("3m", 180_000), ("1h 30m", 5_400_000), ("0.5s", 500), ("PT2S", 2000)]
-        {
-            assert_eq!(parse(text).unwrap(), Duration::from_millis(millis), "{text}");
-        }
-        for bad in ["", "3", "-3s", "soon", "3 fortnights", "1e300s"] {
-            assert!(parse(bad).is_err(), "{bad:?} was accepted");
-        }
-    }
 
     #[test]
     fn what_is_shown_is_round() {

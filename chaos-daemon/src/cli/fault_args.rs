@@ -1,35 +1,24 @@
-//! The options that describe a fault: one grammar for `chaosctl inject`, experiments and agents. Each type of fault is a subcommand
-//! with the options of its own, which are its parameters ([`FaultType::parameters`]) and the fields of its target.
+//! `chaosctl inject` and `chaosctl targets`: each type of fault is a subcommand with the options of its own, which documents of
+//! experiments have as well (`spec/options.rs`).
 
 use std::time::Duration;
 
-use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use serde_json::{Map, Value};
 
 use super::duration;
-use crate::spec::parameter::{Unit, merged, plain};
-use crate::spec::units::Probability;
+use crate::spec::options::Takes;
+use crate::spec::parameter::{Unit, plain};
 use crate::spec::{
-    FAULT_TYPES, FaultName, FaultRequest, FaultType, Parameter, Shape, SpecError, TargetRequest,
+    FAULT_TYPES, FaultName, FaultOptions, FaultType, Parameter, Shape, SpecError, TargetRequest,
 };
-
-/// A fault, where it goes and how long it lasts.
-#[derive(Debug, Clone)]
-pub(super) struct FaultArgs {
-    fault_type: FaultType,
-    pub(super) name: Option<FaultName>,
-    target: Map<String, Value>,
-    params: Map<String, Value>,
-    lasts: Option<Duration>,
-    message: Option<String>,
-}
 
 /// A fault, and what a command takes beside it.
 #[derive(Debug, Clone)]
 pub(super) struct OfFault<More> {
-    pub(super) fault: FaultArgs,
+    pub(super) fault: FaultOptions,
     pub(super) more: More,
 }
 
@@ -45,18 +34,6 @@ struct Common {
     /// Text reported when an error or timeout fault is injected
     #[arg(long, value_name = "TEXT")]
     message: Option<String>,
-}
-
-/// The parameters of a type, one for each option.
-fn effects(kind: FaultType) -> Vec<Parameter> {
-    let all = kind.parameters();
-    if all.iter().all(|parameter| parameter.resources.is_empty()) {
-        return all.to_vec();
-    }
-    let plain = all.iter().filter(|parameter| parameter.resources.is_empty()).cloned();
-    let of_resources =
-        all.iter().flat_map(|each| each.resources.iter().map(move |resource| (*resource, each)));
-    plain.chain(merged(of_resources)).collect()
 }
 
 impl<More: Args> Subcommand for OfFault<More> {
@@ -84,28 +61,30 @@ fn of_kind<More: Args>(kind: FaultType) -> Command {
         dashed => command.alias(dashed),
     };
     let fields = kind.target_fields();
-    // What has no place in it is understood all the same: the refusal says what the fault goes to.
-    let target = TargetRequest::fields().iter().filter(|field| field.name != "cidr").map(|field| {
+    let target = TargetRequest::options().map(|field| {
         option("target", field).hide(!fields.contains(&field.name.as_str())).help_heading("Target")
     });
     let effects =
-        effects(kind).into_iter().map(|parameter| option("params", &parameter).help_heading("Effect"));
+        kind.options().into_iter().map(|parameter| option("params", &parameter).help_heading("Effect"));
     // Last, since options that were derived bring a sentence of their own.
     More::augment_args(Common::augment_args(command.args(effects).args(target))).about(kind.summary())
 }
 
-/// The name of the option for a field of this object.
-fn option_name(parameter: &Parameter) -> String {
-    match parameter.name.as_str() {
-        "cidrs" => "cidr".to_owned(),
-        _ => parameter.option(),
-    }
-}
-
 /// The option that sets a field of this object.
 fn option(object: &str, parameter: &Parameter) -> Arg {
-    let name = option_name(parameter);
-    let arg = Arg::new(format!("{object}.{}", parameter.name)).long(name).help(help(parameter));
+    let arg = Arg::new(format!("{object}.{}", parameter.name)).long(parameter.option()).help(help(parameter));
+    let arg = match parameter.takes() {
+        Takes::Nothing => return arg.action(ArgAction::SetTrue),
+        Takes::Text => arg,
+        Takes::Number => arg.allow_negative_numbers(true),
+        Takes::Anything => arg.allow_hyphen_values(true),
+    };
+    let arg = if parameter.repeats() { arg.action(ArgAction::Append) } else { arg };
+    arg.value_name(value_name(parameter)).value_parser(Reads(parameter.clone()))
+}
+
+/// What the help calls a value of it.
+fn value_name(parameter: &Parameter) -> String {
     let unit = Unit::of(&parameter.name).map(|unit| unit.plural);
     let of_number = match unit {
         Some("percent") => "PERCENT",
@@ -116,28 +95,16 @@ fn option(object: &str, parameter: &Parameter) -> Arg {
         None => "NUMBER",
     };
     match &parameter.shape {
-        Shape::Number(_) if parameter.is_duration() => {
-            arg.value_name("DURATION").value_parser(duration::parse).allow_hyphen_values(true)
-        }
-        Shape::Number(_) => {
-            arg.value_name(of_number).value_parser(value_parser!(f64)).allow_negative_numbers(true)
-        }
-        Shape::Whole(_) => arg.value_name(of_number).value_parser(value_parser!(u64)),
-        Shape::Flag => arg.action(ArgAction::SetTrue),
-        Shape::Text(words) => arg.value_name(value_name(&parameter.name)).value_parser(Words(words.clone())),
-        Shape::List(words, _) => {
-            let arg = arg.value_name(value_name(&parameter.name)).action(ArgAction::Append);
-            arg.value_delimiter(',').value_parser(Words(words.clone()))
-        }
+        Shape::Number(_) if parameter.is_duration() => "DURATION".to_owned(),
+        Shape::Number(_) | Shape::Whole(_) => of_number.to_owned(),
         Shape::Model(parts) => {
-            let names: Vec<_> = parts.iter().map(|part| part.name.to_uppercase()).collect();
-            let arg = arg.value_name(names.join(",")).value_delimiter(',').action(ArgAction::Append);
-            arg.value_parser(value_parser!(f64)).allow_negative_numbers(true)
+            parts.iter().map(|part| part.name.to_uppercase()).collect::<Vec<_>>().join(",")
         }
+        Shape::Flag | Shape::Text(_) | Shape::List(..) => word_name(&parameter.name),
     }
 }
 
-fn value_name(name: &str) -> String {
+fn word_name(name: &str) -> String {
     match name {
         "interface" => "IFACE".to_owned(),
         "command" | "below" => "REGEX".to_owned(),
@@ -167,25 +134,28 @@ fn help(parameter: &Parameter) -> String {
     format!("{sentence}{}{}", range.unwrap_or_default(), default.unwrap_or_default())
 }
 
-/// Words that can be completed. Others are left to the parser of the fault, which knows other names of theirs.
+/// Reads a value as documents do. Words are there to be completed: others are left to the parser of the fault, which knows other names of
+/// theirs.
 #[derive(Debug, Clone)]
-struct Words(Vec<String>);
+struct Reads(Parameter);
 
-impl TypedValueParser for Words {
-    type Value = String;
+impl TypedValueParser for Reads {
+    type Value = Value;
 
     fn parse_ref(
         &self,
         command: &Command,
         arg: Option<&Arg>,
         value: &std::ffi::OsStr,
-    ) -> Result<String, clap::Error> {
-        StringValueParser::new().parse_ref(command, arg, value)
+    ) -> Result<Value, clap::Error> {
+        let parameter = self.0.clone();
+        (move |text: &str| parameter.read(text)).parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let words = self.0.iter().map(|word| PossibleValue::new(word.clone()));
-        (!self.0.is_empty()).then(|| Box::new(words) as Box<dyn Iterator<Item = PossibleValue>>)
+        let (Shape::Text(words) | Shape::List(words, _)) = &self.0.shape else { return None };
+        let known = words.iter().map(|word| PossibleValue::new(word.clone()));
+        (!words.is_empty()).then(|| Box::new(known) as Box<dyn Iterator<Item = PossibleValue>>)
     }
 }
 
@@ -196,9 +166,9 @@ impl<More: Args> FromArgMatches for OfFault<More> {
         let usage = |error: SpecError| clap::Error::raw(ErrorKind::ValueValidation, format!("{error}\n"));
         let fault_type = FaultType::parse(name).map_err(usage)?;
         let Common { name, lasts, message } = Common::from_arg_matches(matches)?;
-        let target = given("target", TargetRequest::fields(), matches).map_err(usage)?;
-        let params = given("params", &effects(fault_type), matches).map_err(usage)?;
-        let fault = FaultArgs { fault_type, name, target, params, lasts, message };
+        let target = given("target", TargetRequest::options(), matches).map_err(usage)?;
+        let params = given("params", fault_type.options().iter(), matches).map_err(usage)?;
+        let fault = FaultOptions { fault_type, name, target, params, lasts, message };
         Ok(Self { fault, more: More::from_arg_matches(matches)? })
     }
 
@@ -209,105 +179,42 @@ impl<More: Args> FromArgMatches for OfFault<More> {
 }
 
 /// What was given of an object, by the names of its fields.
-fn given(object: &str, fields: &[Parameter], matches: &ArgMatches) -> Result<Map<String, Value>, SpecError> {
+fn given<'a>(
+    object: &str,
+    fields: impl Iterator<Item = &'a Parameter>,
+    matches: &ArgMatches,
+) -> Result<Map<String, Value>, SpecError> {
     let mut all = Map::new();
-    for field in fields.iter().filter(|field| (object, field.name.as_str()) != ("target", "cidr")) {
-        if let Some(value) = value(&format!("{object}.{}", field.name), field, matches)? {
-            all.insert(field.name.clone(), value);
+    for field in fields {
+        let id = format!("{object}.{}", field.name);
+        let given: Vec<Value> = match field.takes() {
+            Takes::Nothing => matches.get_flag(&id).then_some(Value::Bool(true)).into_iter().collect(),
+            _ => matches.get_many(&id).into_iter().flatten().cloned().collect(),
+        };
+        if !given.is_empty() {
+            let wrong = |problem| SpecError::new(format!("--{}", field.option()), problem);
+            all.insert(field.name.clone(), field.gathered(given).map_err(wrong)?);
         }
     }
     Ok(all)
 }
 
-fn value(id: &str, parameter: &Parameter, matches: &ArgMatches) -> Result<Option<Value>, SpecError> {
-    Ok(match &parameter.shape {
-        Shape::Number(_) if parameter.is_duration() => {
-            let parts = if parameter.name.ends_with("_ms") { 1e3 } else { 1.0 };
-            matches.get_one::<Duration>(id).map(|time| Value::from(time.as_secs_f64() * parts))
-        }
-        Shape::Number(_) => matches.get_one::<f64>(id).copied().map(Value::from),
-        Shape::Whole(_) => matches.get_one::<u64>(id).copied().map(Value::from),
-        Shape::Flag => matches.get_flag(id).then_some(Value::Bool(true)),
-        Shape::Text(_) => matches.get_one::<String>(id).cloned().map(Value::from),
-        Shape::List(..) => {
-            matches.get_many::<String>(id).map(|words| words.cloned().map(Value::from).collect())
-        }
-        Shape::Model(parts) => {
-            let numbers: Vec<f64> = matches.get_many(id).into_iter().flatten().copied().collect();
-            let names: Vec<_> = parts.iter().map(|part| part.name.as_str()).collect();
-            if numbers.len() > names.len() {
-                let problem =
-                    format!("{} numbers: give {} at most ({})", numbers.len(), names.len(), names.join(","));
-                return Err(SpecError::new(format!("--{}", parameter.option()), problem));
-            }
-            let fields: Map<_, _> = names
-                .into_iter()
-                .zip(numbers)
-                .map(|(name, number)| (name.to_owned(), number.into()))
-                .collect();
-            (!fields.is_empty()).then_some(Value::Object(fields))
-        }
-    })
-}
-
-impl FaultArgs {
-    /// The request these options stand for; `probability` is rolled once per injection.
-    ///
-    /// # Errors
-    /// Names the option that is missing or wrong.
-    pub(super) fn request(&self, probability: Probability) -> Result<FaultRequest, SpecError> {
-        let target = serde_json::from_value(Value::Object(self.target.clone()));
-        let request = FaultRequest {
-            fault_type: self.fault_type,
-            probability,
-            duration_seconds: self.lasts.map(|lasts| lasts.as_secs_f64()),
-            error_message: self.message.clone(),
-            target: target.map_err(|error| SpecError::new("target", error.to_string()))?,
-            params: self.params.clone(),
-        };
-        request.parse().map_err(as_option)?;
-        Ok(request)
+/// The name given, or one made up.
+///
+/// # Errors
+/// Never for the types there are.
+pub(super) fn name(fault: &FaultOptions) -> Result<FaultName, SpecError> {
+    match &fault.name {
+        Some(name) => Ok(name.clone()),
+        None => FaultName::new(format!("{}-{:04x}", fault.fault_type.name(), rand::random::<u16>())),
     }
-
-    /// The name given, or one made up.
-    ///
-    /// # Errors
-    /// Never for the types there are.
-    pub(super) fn name(&self) -> Result<FaultName, SpecError> {
-        match &self.name {
-            Some(name) => Ok(name.clone()),
-            None => FaultName::new(format!("{}-{:04x}", self.fault_type.name(), rand::random::<u16>())),
-        }
-    }
-}
-
-/// The field of a request as the option that sets it.
-pub(super) fn as_option(mut error: SpecError) -> SpecError {
-    let field = error.field.split('[').next().unwrap_or_default();
-    let mut parts = field.split('.');
-    let (first, second) = (parts.next().unwrap_or_default(), parts.next());
-    // Of a model, the option is the whole.
-    if let Some(number) = parts.next() {
-        error.problem = format!("{number}: {}", error.problem);
-    }
-    let option = match second.unwrap_or(first) {
-        "cidrs" => "cidr".to_owned(),
-        "duration_seconds" => "for".to_owned(),
-        "error_message" => "message".to_owned(),
-        "params" | "target" => return error,
-        other => {
-            let mut all =
-                FAULT_TYPES.iter().flat_map(|kind| kind.parameters()).chain(TargetRequest::fields());
-            all.find(|known| known.name == other).map_or_else(|| other.replace('_', "-"), Parameter::option)
-        }
-    };
-    error.field = format!("--{option}");
-    error
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::options::as_option;
+    use crate::spec::{FaultRequest, Probability};
 
     #[derive(Debug, Clone, Args)]
     struct Nothing {}

@@ -26,6 +26,8 @@ use crate::server::{ServerError, ServerOptions};
 
 pub use ctl::main as chaosctl;
 pub use ctl::native;
+#[cfg(test)]
+pub(crate) use ctl::{parser, understood};
 
 /// Runs the unprivileged server, with `chaosctl`'s own grammar for the command lines in experiments.
 ///

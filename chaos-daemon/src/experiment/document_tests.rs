@@ -169,18 +169,28 @@ fn whatever_is_not_supported_is_refused_by_name() {
             provider(json!({"type": "process", "path": "/bin/sh", "arguments": []})),
             "method[0].provider.path",
         ),
-        ("method", chaosctl(json!(["stop", "--all"])), "method[0].provider.arguments"),
-        ("method", chaosctl(json!({"inject": "meteor"})), "method[0].provider.arguments"),
+        ("method", chaosctl(json!(["stop", "--all"])), "method[0].provider.arguments[0]"),
+        ("method", chaosctl(json!({"inject": "meteor"})), "method[0].provider.arguments.inject"),
         ("method", chaosctl(json!({"inject": "latency"})), "method[0].provider.arguments"),
         (
             "method",
             chaosctl(json!({"inject": "latency", "--interface": "e", "--probability": "0.5"})),
-            "method[0].provider.arguments",
+            "method[0].provider.arguments.--probability",
         ),
         (
             "method",
             chaosctl(json!({"inject": "latency", "--interface": "e", "--force": "x"})),
-            "method[0].provider.arguments",
+            "method[0].provider.arguments.--force",
+        ),
+        (
+            "method",
+            chaosctl(json!(["inject", "latency", "--interface", "e", "--delay", "1"])),
+            "method[0].provider.arguments[4]",
+        ),
+        (
+            "method",
+            chaosctl(json!({"inject": "latency", "--interface": "e", "--delay": "2h"})),
+            "method[0].provider.arguments.--delay",
         ),
         (
             "method",

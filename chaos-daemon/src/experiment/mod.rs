@@ -2,6 +2,7 @@
 
 pub mod activity;
 pub mod alert;
+mod arguments;
 pub mod beside;
 pub mod document;
 pub mod driver;

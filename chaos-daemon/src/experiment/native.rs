@@ -1,13 +1,19 @@
 //! Process providers: those that run `chaosctl` are understood with its own grammar, and never executed; those of a probe that run
 //! another program are what `chaosctl probe command` is.
 
-use serde_json::Value;
+use std::collections::BTreeMap;
 
+use serde_json::{Map, Value};
+
+use super::arguments::{Arguments, Given};
 use crate::probe::Probe;
 use crate::probe::command::Command;
 use crate::probe::program::Program;
 use crate::request::fields::Fields;
-use crate::spec::{FaultName, FaultRequest, SpecError};
+use crate::spec::options::{Takes, duration};
+use crate::spec::{
+    FaultName, FaultOptions, FaultRequest, FaultType, Parameter, Probability, SpecError, TargetRequest,
+};
 
 /// What a `chaosctl` command line in a document means.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,7 +65,136 @@ pub(super) fn native(path: String, mut provider: Fields, grammar: Grammar) -> Re
     let arguments =
         provider.need("arguments", arguments, "give chaosctl's arguments, as a mapping or a list")?;
     provider.finish()?;
-    grammar(&flatten(&at, arguments)?).map_err(|problem| SpecError::new(at, problem))
+    let words = flatten(&at, arguments.clone())?;
+    if words.iter().find(|word| !word.starts_with("--")).is_some_and(|word| word == "probe") {
+        return grammar(&words).map_err(|problem| SpecError::new(at, problem));
+    }
+    understood(Arguments::read(&at, arguments, table)?)
+}
+
+/// What the arguments of `chaosctl` mean.
+fn understood(mut arguments: Arguments) -> Result<Native, SpecError> {
+    // Behind a -- are words, whatever they begin with.
+    arguments.words.extend(arguments.rest.take().into_iter().flatten());
+    match arguments.command.as_str() {
+        "inject" => fault(&arguments),
+        _ => removal(&arguments),
+    }
+}
+
+/// The options that documents may give to a command about this.
+fn table(command: &str, about: Option<&str>) -> BTreeMap<String, Takes> {
+    let mut known: BTreeMap<_, _> =
+        OF_CHAOSCTL.iter().map(|(name, takes)| ((*name).to_owned(), *takes)).collect();
+    let kind = about.filter(|_| command == "inject").and_then(|word| FaultType::of_word(word).ok());
+    if let Some(kind) = kind {
+        let parameters = kind.options().into_iter().chain(TargetRequest::options().cloned());
+        known.extend(parameters.map(|parameter| (parameter.option(), parameter.takes())));
+        known.extend(OF_FAULTS.iter().map(|(name, takes)| ((*name).to_owned(), *takes)));
+    }
+    known
+}
+
+/// Options of every command. They are about whoever runs it, and have no meaning here.
+const OF_CHAOSCTL: [(&str, Takes); 2] = [("json", Takes::Nothing), ("socket", Takes::Text)];
+
+/// Options of `chaosctl inject` beside those of the type.
+const OF_FAULTS: [(&str, Takes); 6] = [
+    ("name", Takes::Text),
+    ("for", Takes::Anything),
+    ("message", Takes::Text),
+    ("probability", Takes::Text),
+    ("dry-run", Takes::Nothing),
+    ("wait", Takes::Nothing),
+];
+
+/// `chaosctl remove NAME`
+fn removal(arguments: &Arguments) -> Result<Native, SpecError> {
+    let mut names = arguments.about.iter().chain(&arguments.words);
+    match (names.next(), names.next()) {
+        (Some(name), None) => {
+            let removed = FaultName::new(name.text.as_str()).map(Native::Remove);
+            removed.map_err(|error| arguments.wrong_word(name, error.problem))
+        }
+        (None, _) => Err(arguments.wrong("missing: the name of the fault to remove".to_owned())),
+        (_, Some(second)) => Err(arguments.wrong_word(second, "only one name can be given".to_owned())),
+    }
+}
+
+/// `chaosctl inject TYPE …`
+fn fault(arguments: &Arguments) -> Result<Native, SpecError> {
+    let Some(kind) = &arguments.about else {
+        return Err(arguments.wrong("missing: name a type of fault".to_owned()));
+    };
+    let fault_type =
+        FaultType::of_word(&kind.text).map_err(|error| arguments.wrong_word(kind, error.to_string()))?;
+    if let Some(word) = arguments.words.first() {
+        let problem = format!("{:?} is not known here: options begin with two dashes", word.text);
+        return Err(arguments.wrong_word(word, problem));
+    }
+    certain(arguments)?;
+    let (params, target) = (fault_type.options(), TargetRequest::options());
+    let options = FaultOptions {
+        fault_type,
+        name: once(arguments, "name", |text| FaultName::new(text).map_err(|error| error.problem))?,
+        lasts: once(arguments, "for", duration)?,
+        message: once(arguments, "message", |text| Ok(text.to_owned()))?,
+        target: object(arguments, target)?,
+        params: object(arguments, params.iter())?,
+    };
+    let fault = options.request(Probability::CERTAIN).map_err(|error| arguments.placed(error))?;
+    Ok(Native::Inject { name: options.name, fault: Box::new(fault) })
+}
+
+/// Refuses what would inject a fault only perhaps, or not at all.
+fn certain(arguments: &Arguments) -> Result<(), SpecError> {
+    let is_certain = |probability: f64| (probability - 1.0).abs() <= f64::EPSILON;
+    let odd = |given: &&Given| match given.name.as_str() {
+        "dry-run" | "wait" => true,
+        "probability" => !given.value.as_deref().and_then(|text| text.parse().ok()).is_some_and(is_certain),
+        _ => false,
+    };
+    let problem = "has no place in an experiment, which injects its faults and ends them";
+    match arguments.options.iter().find(odd) {
+        Some(given) => Err(arguments.wrong_option(given, problem.to_owned())),
+        None => once(arguments, "probability", |_| Ok(())).map(drop),
+    }
+}
+
+/// The value of an option that may be given once.
+fn once<T>(
+    arguments: &Arguments,
+    name: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Result<Option<T>, SpecError> {
+    let mut given = arguments.options.iter().filter(|given| given.name == name);
+    let Some(first) = given.next() else { return Ok(None) };
+    if let Some(again) = given.next() {
+        return Err(arguments.wrong_option(again, "given more than once".to_owned()));
+    }
+    let read = read(first.value.as_deref().unwrap_or_default());
+    read.map(Some).map_err(|problem| arguments.wrong_option(first, problem))
+}
+
+/// What was given of these parameters, by their names.
+fn object<'a>(
+    arguments: &Arguments,
+    parameters: impl Iterator<Item = &'a Parameter>,
+) -> Result<Map<String, Value>, SpecError> {
+    let mut all = Map::new();
+    for parameter in parameters {
+        let option = parameter.option();
+        let given: Vec<_> = arguments.options.iter().filter(|given| given.name == option).collect();
+        let Some(last) = given.last() else { continue };
+        let read = |given: &&Given| match &given.value {
+            None => Ok(Value::Bool(true)),
+            Some(text) => parameter.read(text).map_err(|problem| arguments.wrong_option(given, problem)),
+        };
+        let values = given.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let value = parameter.gathered(values);
+        all.insert(parameter.name.clone(), value.map_err(|problem| arguments.wrong_option(last, problem))?);
+    }
+    Ok(all)
 }
 
 /// The program that a probe's `provider` runs, with its arguments as Chaos Toolkit reads them.
@@ -137,3 +272,7 @@ fn flatten(path: &str, arguments: Value) -> Result<Vec<String>, SpecError> {
     flat.retain(|argument| !argument.is_empty());
     Ok(flat)
 }
+
+#[cfg(test)]
+#[path = "native_tests.rs"]
+mod tests;

@@ -98,12 +98,13 @@ impl Parameter {
         is_length && Unit::of(&self.name).is_some_and(Unit::is_time)
     }
 
-    /// The option of `chaosctl` that sets it, without dashes before it: of a length of time the unit is in the value.
+    /// The option of `chaosctl` that sets it, without dashes before it: of a length of time the unit is in the value, and of prefixes
+    /// each has an option.
     pub fn option(&self) -> String {
-        let name = if self.is_duration() {
-            self.name.trim_end_matches("_ms").trim_end_matches("_seconds")
-        } else {
-            &self.name
+        let name = match &*self.name {
+            "cidrs" => "cidr",
+            name if self.is_duration() => name.trim_end_matches("_ms").trim_end_matches("_seconds"),
+            name => name,
         };
         name.replace('_', "-")
     }

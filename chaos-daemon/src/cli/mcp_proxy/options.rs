@@ -5,9 +5,10 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 
-use super::super::{duration, fault_args};
+use super::super::duration;
 use crate::spec::SpecError;
 use crate::spec::mcp::Spoiling;
+use crate::spec::options::as_option;
 
 /// Options of `chaosctl mcp-proxy`.
 #[derive(Debug, Args)]
@@ -73,7 +74,7 @@ impl ProxyArgs {
             |mut error| {
                 // Here each is one of several options.
                 error.field = error.field.replace("params.methods", "method").replace("params.tools", "tool");
-                fault_args::as_option(error)
+                as_option(error)
             },
         )
     }
