@@ -12,7 +12,6 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
-use crate::cli;
 use crate::guard::{self, GuardError};
 use crate::holder;
 use crate::host::log_rates::ByCaller;
@@ -26,6 +25,7 @@ use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, recover};
 use crate::injector::runtime::RuntimeError;
 use crate::injector::{self, AttachChoice, InjectorError, Options, alerts};
+use crate::mcp;
 use crate::policy::{Policy, PolicyError};
 use crate::probe::alert::webhook::{Token, Webhook};
 use crate::probe::{credential, instruments, kubernetes, names, offspring, prober, runner};
@@ -406,7 +406,7 @@ fn serve(options: ServerOptions) -> Result<(), Failure> {
     // For the disk: each has a stack, and what it works on.
     let runtime =
         builder.enable_all().max_blocking_threads(SERVER_THREADS).build().map_err(Failure::Tokio)?;
-    Ok(runtime.block_on(cli::serve(options))?)
+    Ok(runtime.block_on(mcp::serve(options))?)
 }
 
 /// Until the server is gone, which the injector ends together with this process.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -18,17 +18,17 @@ use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
-use super::probe_args::ProbeArgs;
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::{bridge, document, history, runs, show, watch};
-use crate::experiment::{Native, schema};
+use crate::experiment::schema;
 use crate::host::words;
 use crate::mcp::control::DoctorOutput;
 use crate::mcp::history::StatisticsOutput;
 use crate::mcp::plan::PlanOutput;
 use crate::mcp::probe::ProbeOutput;
 use crate::mcp::results::{InjectOutput, RunOutput};
+use crate::probe::arguments::ProbeArgs;
 use crate::probe::{Probe, Sample, offspring};
 use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
@@ -213,24 +213,18 @@ impl Done {
     }
 }
 
-/// Reads a `chaosctl` command line of an experiment with the grammar of the real one.
-///
-/// # Errors
-/// The command line's own message.
-pub fn native(arguments: &[String]) -> Result<Native, String> {
-    understood(&mut Cli::command(), arguments)
-}
+/// What a command line means of those that have a place in an experiment, to be held against what a document means.
+#[cfg(test)]
+pub(crate) fn native(
+    parser: &mut clap::Command,
+    arguments: &[String],
+) -> Result<crate::experiment::Native, String> {
+    use crate::experiment::Native;
 
-/// The same, with a parser that may have read others before.
-pub(crate) fn understood(parser: &mut clap::Command, arguments: &[String]) -> Result<Native, String> {
     let words = std::iter::once("chaosctl".to_owned()).chain(arguments.iter().cloned());
     let matches = parser.try_get_matches_from_mut(words);
-    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches)).map_err(|error| {
-        let text = error.render().to_string();
-        // What is wrong and what there is instead, which may be lines of their own; not the usage.
-        let problem = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
-        problem.lines().map(str::trim).collect::<Vec<_>>().join(" ")
-    })?;
+    let cli = matches.and_then(|matches| clap::FromArgMatches::from_arg_matches(&matches));
+    let cli: Cli = cli.map_err(|error| error.to_string())?;
     match cli.command {
         Command::Inject(inject) => {
             let InjectArgs { probability, dry_run, wait } = inject.more;
@@ -365,7 +359,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done { text, answer, code: if sample.ok { 0 } else { FAILED } })
         }
         Command::Validate { file } => {
-            let experiment = document::read(file, native)?.1;
+            let experiment = document::read(file)?.1;
             let answer = json!({"valid": true, "experiment_name": experiment.name});
             Ok(Done::well(format!("{}: a valid experiment: {:?}\n", file.display(), experiment.name), answer))
         }
@@ -374,7 +368,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done::well(text, answer))
         }
         Command::Run(args) => {
-            let experiment = args.subject.read(native)?;
+            let experiment = args.subject.read()?;
             let answer = runs::run(&cli.socket, args, experiment, cli.json).await?;
             if args.detach {
                 return Ok(Done::well(format!("{}\n", answer.run_id), json!(answer)));
@@ -386,7 +380,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done { text: history::details(&answer.read), code, answer: answer.json })
         }
         Command::Plan(args) => {
-            let document = document::read(&args.file, native)?.0;
+            let document = document::read(&args.file)?.0;
             let answer = runs::plan(&cli.socket, args.stage, &document).await?;
             Ok(Done { text: show::run(&answer), code: runs::exit_code(&answer), answer: json!(answer) })
         }
@@ -510,7 +504,7 @@ async fn experiment(client: &Client, command: &ExperimentCommand) -> Result<Done
             Done { code, ..Done::shown(answer, show::run) }
         }
         ExperimentCommand::Register { file } => {
-            let document = object(document::read(file, native)?.0);
+            let document = object(document::read(file)?.0);
             Done::shown(client.ask("chaos_register_experiment", document).await?, show::registered)
         }
     })

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::experiment::Experiment;
 use crate::experiment::source::Source;
 use crate::experiment::variables::{Outside, inline};
-use crate::experiment::{Experiment, Grammar};
 use crate::spec::SpecError;
 
 /// This process's environment, and the files that it can read.
@@ -31,7 +31,7 @@ impl Outside for Here {
 ///
 /// # Errors
 /// Names file, line, column, path and problem of what cannot be read or is not supported.
-pub(super) fn read(file: &Path, grammar: Grammar) -> Result<(Value, Experiment), SpecError> {
+pub(super) fn read(file: &Path) -> Result<(Value, Experiment), SpecError> {
     let name = file.display().to_string();
     let text = match file.to_str() {
         Some("-") => std::io::read_to_string(std::io::stdin()),
@@ -40,7 +40,7 @@ pub(super) fn read(file: &Path, grammar: Grammar) -> Result<(Value, Experiment),
     let text = text.map_err(|error| SpecError::new(&name, format!("cannot be read: {error}")))?;
     let source = Source::read(&text).map_err(|error| SpecError::new(&name, error.problem))?;
     let mut document = source.document().clone();
-    let understood = inline(&mut document, &Here).and_then(|()| Experiment::parse(&document, grammar, &Here));
+    let understood = inline(&mut document, &Here).and_then(|()| Experiment::parse(&document, &Here));
     let experiment = understood.map_err(|error| source.place(&name, error))?;
     Ok((Value::Object(document), experiment))
 }

@@ -1,4 +1,4 @@
-//! `chaosctl`, a client of the daemon's MCP socket, and the grammar that experiments share with it.
+//! `chaosctl`, a client of the daemon's MCP socket.
 
 mod bridge;
 mod client;
@@ -13,26 +13,12 @@ mod history;
 mod hub;
 mod interrupts;
 mod mcp_proxy;
-mod probe_args;
 mod progress;
 mod runs;
 mod schedule;
 mod show;
-mod size;
 mod watch;
 
-use crate::mcp;
-use crate::server::{ServerError, ServerOptions};
-
 pub use ctl::main as chaosctl;
-pub use ctl::native;
 #[cfg(test)]
-pub(crate) use ctl::{parser, understood};
-
-/// Runs the unprivileged server, with `chaosctl`'s own grammar for the command lines in experiments.
-///
-/// # Errors
-/// As [`mcp::serve`].
-pub async fn serve(options: ServerOptions) -> Result<(), ServerError> {
-    mcp::serve(options, native).await
-}
+pub(crate) use ctl::{native, parser};

@@ -19,7 +19,7 @@ use super::document;
 use super::history;
 use super::interrupts::Interrupts;
 use super::progress::Progress;
-use crate::experiment::{Grammar, Verdict};
+use crate::experiment::Verdict;
 use crate::mcp::LONGEST_WAIT;
 use crate::mcp::experiment::RegisterOutput;
 use crate::mcp::history::RunDetails;
@@ -110,10 +110,10 @@ impl Subject {
     ///
     /// # Errors
     /// As [`document::read`].
-    pub(super) fn read(&self, grammar: Grammar) -> Result<Experiment, SpecError> {
+    pub(super) fn read(&self) -> Result<Experiment, SpecError> {
         Ok(match self {
             Self::Name(name) => Experiment::Registered(name.clone()),
-            Self::File(file) => Experiment::Document(document::read(file, grammar)?.0),
+            Self::File(file) => Experiment::Document(document::read(file)?.0),
         })
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use super::native::{Grammar, Native, command, is_chaosctl, native, path};
+use super::native::{Native, command, is_chaosctl, native, path};
 use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Room, Use, Variables};
@@ -17,8 +17,6 @@ use crate::spec::{FaultName, FaultRequest, SpecError};
 
 /// What reading an activity needs.
 pub(super) struct Reader<'a> {
-    /// How `chaosctl` reads its command line.
-    pub(super) grammar: Grammar,
     /// Configuration and secrets.
     pub(super) variables: &'a Variables,
     /// How much of them may still be put into the document.
@@ -200,7 +198,7 @@ impl Reader<'_> {
         }
         let place = provider.at("arguments");
         let path = path(&mut provider)?;
-        match native(path, provider, self.grammar)? {
+        match native(path, provider)? {
             Native::Inject { name, fault } => Ok(Deed::Inject { name, fault }),
             Native::Remove(name) => Ok(Deed::Remove(name)),
             Native::Probe(_) => {
@@ -220,7 +218,7 @@ impl Reader<'_> {
             let timeout = limit.unwrap_or(LONGEST_TIMEOUT);
             return Ok((Probe { check, timeout, bounds: Bounds::default() }, Form::Command));
         }
-        match native(path, provider, self.grammar)? {
+        match native(path, provider)? {
             Native::Probe(probe) => {
                 let timeout = limit.map_or(probe.timeout, |limit| limit.min(probe.timeout));
                 let probe = Probe { timeout, ..probe };

@@ -1,4 +1,4 @@
-//! The arguments of `chaosctl` in a document, as a mapping or as a list: the command, what it is about, and the options with their
+//! What a document has `chaosctl` do about a fault, as a mapping or as a list: the command, what it is about, and the options with their
 //! values. Each knows where it stands.
 
 use std::collections::BTreeMap;
@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use crate::spec::SpecError;
 use crate::spec::options::Takes;
 
-/// The options that are known once these are: the command, and what it is about.
-pub(super) type Table = fn(&str, Option<&str>) -> BTreeMap<String, Takes>;
+/// The options that are known once these are: the command, and what it is about. An error says what is wrong with that.
+pub(super) type Table = fn(&str, Option<&str>) -> Result<BTreeMap<String, Takes>, String>;
 
 /// What was said to `chaosctl`.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     pub(super) at: String,
     /// The command, such as `inject`.
     pub(super) command: String,
-    /// What it is about: a type of fault, a kind of probe, the name of a fault.
+    /// What it is about: a type of fault, or the name of one.
     pub(super) about: Option<Word>,
     /// Options, in the order in which they were given.
     pub(super) options: Vec<Given>,
@@ -82,9 +82,10 @@ impl Arguments {
         let (command, about) = command.ok_or_else(|| self.wrong(NO_COMMAND.to_owned()))?;
         let place = Place::Key(command.clone());
         let about = text(about).map_err(|problem| self.at(&place, problem))?;
-        self.about = (!about.is_empty()).then(|| Word { place, text: about });
+        let about = (!about.is_empty()).then_some(about);
+        let known = table(&command, about.as_deref()).map_err(|problem| self.at(&place, problem))?;
+        self.about = about.map(|text| Word { place, text });
         self.command = command;
-        let known = table(&self.command, self.about.as_ref().map(|about| about.text.as_str()));
         for (key, value) in mapping {
             self.add_entry(key, value, &known)?;
         }
@@ -129,7 +130,7 @@ impl Arguments {
         }
         words.retain(|word| !word.text.is_empty());
         let mut words = words.into_iter();
-        let mut known = table("", None);
+        let mut known = table("", None).map_err(|problem| self.wrong(problem))?;
         while let Some(word) = words.next() {
             match word.text.strip_prefix("--") {
                 Some("") => {
@@ -148,10 +149,10 @@ impl Arguments {
                         return Err(self.at(&word.place, NO_COMMAND.to_owned()));
                     }
                     self.command = word.text;
-                    known = table(&self.command, None);
                 }
                 None if self.about.is_none() => {
-                    known = table(&self.command, Some(&word.text));
+                    let about = table(&self.command, Some(&word.text));
+                    known = about.map_err(|problem| self.at(&word.place, problem))?;
                     self.about = Some(word);
                 }
                 None => self.words.push(word),
@@ -183,23 +184,23 @@ impl Arguments {
         let problem = match (known.get(name), &given.value) {
             (None, _) => {
                 let names: Vec<_> = known.keys().map(|name| format!("--{name}")).collect();
-                format!("is not known here: the options are {}", names.join(", "))
+                Some(format!("is not known here: the options are {}", names.join(", ")))
             }
-            (Some(Takes::Nothing), None) => String::new(),
-            (Some(Takes::Nothing), Some(value)) => format!("takes no value, and was given {value:?}"),
-            (Some(_), None) => "needs a value".to_owned(),
-            (Some(takes), Some(value)) if !is_bound && !takes.accepts(value) => {
-                format!(
-                    "needs a value, and {value:?} looks like an option: give \"--{name}={value}\" in a list"
-                )
-            }
-            (Some(_), Some(_)) => String::new(),
+            (Some(Takes::Nothing), None) => None,
+            (Some(Takes::Nothing), Some(value)) => Some(format!("takes no value, and was given {value:?}")),
+            (Some(_), None) => Some("needs a value".to_owned()),
+            (Some(takes), Some(value)) if !is_bound && !takes.accepts(value) => Some(format!(
+                "needs a value, and {value:?} looks like an option: give \"--{name}={value}\" in a list"
+            )),
+            (Some(_), Some(_)) => None,
         };
-        match problem.is_empty() {
-            true => self.options.push(given),
-            false => return Err(self.wrong_option(&given, problem)),
+        match problem {
+            Some(problem) => Err(self.wrong_option(&given, problem)),
+            None => {
+                self.options.push(given);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// An error about all of it.
@@ -235,8 +236,8 @@ impl Arguments {
     }
 }
 
-/// The commands that have a place in an experiment.
-const COMMANDS: [&str; 3] = ["inject", "probe", "remove"];
+/// The commands about faults that have a place in an experiment. The words of the other one, `probe`, have a parser of their own.
+const COMMANDS: [&str; 2] = ["inject", "remove"];
 const NO_COMMAND: &str = "only chaosctl inject, probe and remove have a place in an experiment";
 const NO_OPTION: &str = "is no option: those begin with two dashes";
 const NO_ORDER: &str = "a mapping has no order, and what stands behind -- needs one: give a list";

@@ -1,9 +1,8 @@
-//! Tests of what may be active together, with the real grammar of `chaosctl`.
+//! Tests of what may be active together.
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
 
 fn experiment(method: &Value) -> Experiment {
@@ -11,7 +10,7 @@ fn experiment(method: &Value) -> Experiment {
         {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "127.0.0.1:5432"]}});
     let document = json!({"title": "several", "method": method, "rollbacks": [],
         "steady-state-hypothesis": {"title": "up", "probes": [probe]}});
-    Experiment::parse(document.as_object().unwrap(), grammar, &Nowhere).unwrap()
+    Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
 }
 
 #[test]

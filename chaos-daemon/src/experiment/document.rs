@@ -11,7 +11,6 @@ use super::EXTENSION;
 use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
 use super::guardrails::{FULL_WEIGHT, Guardrails};
 use super::machine::{self, Step};
-use super::native::Grammar;
 use super::recovery::is_outage;
 use super::role::{Role, Stage, Stages};
 use super::sampling::{Mode, STRATEGIES};
@@ -50,14 +49,10 @@ impl Experiment {
     ///
     /// # Errors
     /// Names the first part that is missing, wrong or not supported.
-    pub fn parse(
-        document: &Map<String, Value>,
-        grammar: Grammar,
-        outside: &dyn Outside,
-    ) -> Result<Self, SpecError> {
+    pub fn parse(document: &Map<String, Value>, outside: &dyn Outside) -> Result<Self, SpecError> {
         let mut fields = Fields::new("", document.clone());
         let variables = Variables::read(fields.object("configuration")?, fields.object("secrets")?, outside)?;
-        let reader = Reader { grammar, variables: &variables, room: Room::default() };
+        let reader = Reader { variables: &variables, room: Room::default() };
         let parsed = read(fields, &reader)
             .map_err(|error| SpecError { problem: variables.hide(&error.problem), ..error })?;
         Ok(Self { variables, ..parsed })

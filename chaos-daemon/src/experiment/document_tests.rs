@@ -1,9 +1,8 @@
-//! Tests of the experiment document, with the real grammar of `chaosctl`.
+//! Tests of the experiment document.
 
 use serde_json::json;
 
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::alert::Wanted;
 use crate::experiment::gate::{Op, Rule};
 use crate::experiment::tolerance::{Form, Tolerance};
@@ -36,7 +35,7 @@ pub(super) fn document() -> Value {
 
 pub(super) fn parse(document: Value) -> Result<Experiment, SpecError> {
     let Value::Object(document) = document else { panic!("not an object") };
-    Experiment::parse(&document, grammar, &Nowhere)
+    Experiment::parse(&document, &Nowhere)
 }
 
 fn fault(experiment: &Experiment) -> &FaultRequest {
@@ -170,7 +169,11 @@ fn whatever_is_not_supported_is_refused_by_name() {
             "method[0].provider.path",
         ),
         ("method", chaosctl(json!(["stop", "--all"])), "method[0].provider.arguments[0]"),
-        ("method", chaosctl(json!({"inject": "meteor"})), "method[0].provider.arguments.inject"),
+        (
+            "method",
+            chaosctl(json!({"inject": "meteor", "--force": 1})),
+            "method[0].provider.arguments.inject",
+        ),
         ("method", chaosctl(json!({"inject": "latency"})), "method[0].provider.arguments"),
         (
             "method",

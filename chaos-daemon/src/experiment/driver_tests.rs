@@ -5,7 +5,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixStream};
 
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
 use crate::request::Request;
@@ -24,7 +23,7 @@ fn experiment(probe: &Value, extensions: &Value) -> Experiment {
                 {"inject": "timeout", "--interface": "eth0", "--for": "1m"}}}],
         "extensions": extensions,
     });
-    Experiment::parse(document.as_object().unwrap(), grammar, &Nowhere).unwrap()
+    Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
 }
 
 fn prober() -> Prober {

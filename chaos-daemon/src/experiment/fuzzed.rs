@@ -4,20 +4,19 @@ use serde_json::{Map, Value};
 
 use super::document::Experiment;
 use super::host_limits;
-use super::native::Grammar;
 use super::source::Source;
 use super::staged;
 use super::variables::{Nowhere, inline};
 use crate::fuzzing::{agree, are_alike};
 use crate::spec::{HostLimits, SpecError};
 
-pub(crate) fn read(bytes: &[u8], grammar: Grammar) {
+pub(crate) fn read(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(source) = Source::read(text) else { return };
     let document = source.document();
     is_the_same_as_json(document);
-    let understood = Experiment::parse(document, grammar, &Nowhere);
-    assert!(Experiment::parse(document, grammar, &Nowhere) == understood, "understood in two ways");
+    let understood = Experiment::parse(document, &Nowhere);
+    assert!(Experiment::parse(document, &Nowhere) == understood, "understood in two ways");
     let _inlined = inline(&mut document.clone(), &Nowhere);
     match understood {
         Ok(experiment) => {

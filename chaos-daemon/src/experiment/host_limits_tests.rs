@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use super::*;
-use crate::cli::native;
 use crate::experiment::variables::Nowhere;
 use crate::probe::Sample;
 
@@ -18,7 +17,7 @@ fn experiment(gates: serde_json::Value) -> Result<Experiment, SpecError> {
             "provider": process(json!(["inject", "network-partition", "--interface", "eth0"]))}],
         "extensions": [{"name": "chaos-daemon", "rollback_on": gates}],
     });
-    Experiment::parse(document.as_object().unwrap(), native, &Nowhere)
+    Experiment::parse(document.as_object().unwrap(), &Nowhere)
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub use ending::{Ending, Fate, Progress};
 pub use failure::FailureMode;
 pub use impact::Impact;
 pub use machine::Outcome;
-pub use native::{Grammar, Native};
+pub use native::Native;
 pub use recovery::Recovery;
 pub use stage::Stage;
 pub use timeline::{Recorder, Timeline};

@@ -1,14 +1,14 @@
-//! Process providers: those that run `chaosctl` are understood with its own grammar, and never executed; those of a probe that run
-//! another program are what `chaosctl probe command` is.
+//! Process providers: those that run `chaosctl` are understood as it would be, and never executed; those of a probe that run another
+//! program are what `chaosctl probe command` is.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use super::arguments::{Arguments, Given};
-use crate::probe::Probe;
 use crate::probe::command::Command;
 use crate::probe::program::Program;
+use crate::probe::{Probe, arguments};
 use crate::request::fields::Fields;
 use crate::spec::options::{Takes, duration};
 use crate::spec::{
@@ -31,9 +31,6 @@ pub enum Native {
     Remove(FaultName),
 }
 
-/// Reads the arguments of a `chaosctl` command line as `chaosctl` itself does; the error is its message.
-pub type Grammar = fn(&[String]) -> Result<Native, String>;
-
 /// The program of `provider`.
 ///
 /// # Errors
@@ -52,7 +49,7 @@ pub(super) fn is_chaosctl(path: &str) -> bool {
 ///
 /// # Errors
 /// When it does not run `chaosctl`, or not with arguments that have a place in an experiment.
-pub(super) fn native(path: String, mut provider: Fields, grammar: Grammar) -> Result<Native, SpecError> {
+pub(super) fn native(path: String, mut provider: Fields) -> Result<Native, SpecError> {
     if !is_chaosctl(&path) {
         let problem = format!(
             "{path:?} is not supported here: only \"chaosctl\" is, which the daemon runs natively; what another program does \
@@ -65,15 +62,47 @@ pub(super) fn native(path: String, mut provider: Fields, grammar: Grammar) -> Re
     let arguments =
         provider.need("arguments", arguments, "give chaosctl's arguments, as a mapping or a list")?;
     provider.finish()?;
-    let words = flatten(&at, arguments.clone())?;
-    if words.iter().find(|word| !word.starts_with("--")).is_some_and(|word| word == "probe") {
-        return grammar(&words).map_err(|problem| SpecError::new(at, problem));
-    }
-    understood(Arguments::read(&at, arguments, table)?)
+    read(&at, arguments)
 }
 
-/// What the arguments of `chaosctl` mean.
-fn understood(mut arguments: Arguments) -> Result<Native, SpecError> {
+/// What the arguments of `chaosctl` mean, which stand at `at`.
+fn read(at: &str, arguments: Value) -> Result<Native, SpecError> {
+    match is_probe(&arguments) {
+        true => probe(at, flatten(at, arguments)?),
+        false => of_fault(Arguments::read(at, arguments, table)?),
+    }
+}
+
+/// Whether the command is `probe`.
+fn is_probe(arguments: &Value) -> bool {
+    let items = match arguments {
+        Value::Object(mapping) => return mapping.contains_key("probe") && !mapping.contains_key("inject"),
+        Value::Array(items) => items,
+        _ => return false,
+    };
+    let words = items.iter().filter(|item| !item.is_null() && **item != "");
+    let mut words = words.map(|item| item.as_str().unwrap_or_default());
+    loop {
+        match words.next() {
+            Some("--json") => {}
+            Some("--socket") => drop(words.next()),
+            Some(word) if word.starts_with("--socket=") => {}
+            word => return word == Some("probe"),
+        }
+    }
+}
+
+/// `chaosctl probe …`
+fn probe(at: &str, mut words: Vec<String>) -> Result<Native, SpecError> {
+    // Of what may stand before it, all may stand behind it.
+    if let Some(command) = words.iter().position(|word| word == "probe") {
+        words.remove(command);
+    }
+    arguments::read(&words).map(Native::Probe).map_err(|problem| SpecError::new(at, problem))
+}
+
+/// What the arguments of `chaosctl inject` or `chaosctl remove` mean.
+fn of_fault(mut arguments: Arguments) -> Result<Native, SpecError> {
     // Behind a -- are words, whatever they begin with.
     arguments.words.extend(arguments.rest.take().into_iter().flatten());
     match arguments.command.as_str() {
@@ -83,16 +112,16 @@ fn understood(mut arguments: Arguments) -> Result<Native, SpecError> {
 }
 
 /// The options that documents may give to a command about this.
-fn table(command: &str, about: Option<&str>) -> BTreeMap<String, Takes> {
+fn table(command: &str, about: Option<&str>) -> Result<BTreeMap<String, Takes>, String> {
     let mut known: BTreeMap<_, _> =
         OF_CHAOSCTL.iter().map(|(name, takes)| ((*name).to_owned(), *takes)).collect();
-    let kind = about.filter(|_| command == "inject").and_then(|word| FaultType::of_word(word).ok());
-    if let Some(kind) = kind {
+    if let Some(kind) = about.filter(|_| command == "inject") {
+        let kind = FaultType::of_word(kind).map_err(|error| error.to_string())?;
         let parameters = kind.options().into_iter().chain(TargetRequest::options().cloned());
         known.extend(parameters.map(|parameter| (parameter.option(), parameter.takes())));
         known.extend(OF_FAULTS.iter().map(|(name, takes)| ((*name).to_owned(), *takes)));
     }
-    known
+    Ok(known)
 }
 
 /// Options of every command. They are about whoever runs it, and have no meaning here.

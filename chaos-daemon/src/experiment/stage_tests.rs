@@ -1,10 +1,9 @@
-//! Tests of the stages, with the real grammar of `chaosctl`.
+//! Tests of the stages.
 
 use serde_json::json;
 
 use super::Verdict::{Aborted, Deviated, Failed, Held, Interrupted, Refused, Tripped, Unverified};
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::Experiment;
 use crate::experiment::staged::{at, next};
 use crate::experiment::variables::Nowhere;
@@ -43,7 +42,7 @@ fn document(extension: Value, arguments: Value) -> Value {
 
 fn parse(extension: Value, arguments: Value) -> Result<Experiment, SpecError> {
     let Value::Object(document) = document(extension, arguments) else { panic!("no object") };
-    Experiment::parse(&document, grammar, &Nowhere)
+    Experiment::parse(&document, &Nowhere)
 }
 
 fn kill() -> Value {

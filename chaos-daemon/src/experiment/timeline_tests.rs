@@ -5,18 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::experiment::Native;
 use crate::experiment::machine::Outcome;
 use crate::experiment::role::Stages;
 use crate::experiment::variables::Nowhere;
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::{FaultRequest, Probability};
-
-fn grammar(_: &[String]) -> Result<Native, String> {
-    let fault = json!({"fault_type": "timeout", "probability": Probability::CERTAIN.get(), "target": {"interface": "eth0"}});
-    let fault: FaultRequest = serde_json::from_value(fault).unwrap();
-    Ok(Native::Inject { name: None, fault: Box::new(fault) })
-}
 
 fn recorder() -> Recorder {
     let document = json!({
@@ -25,9 +17,9 @@ fn recorder() -> Recorder {
         "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": "up", "tolerance": 200,
             "provider": {"type": "http", "url": "http://127.0.0.1:1/"}}]},
         "method": [{"type": "action", "name": "cut", "provider": {"type": "process", "path": "chaosctl",
-            "arguments": ["inject"]}}],
+            "arguments": ["inject", "timeout", "--interface", "eth0"]}}],
     });
-    let experiment = Experiment::parse(document.as_object().unwrap(), grammar, &Nowhere).unwrap();
+    let experiment = Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap();
     Recorder::new(&experiment, BTreeMap::from([(0, FaultName::new("cut.1").unwrap())]))
 }
 

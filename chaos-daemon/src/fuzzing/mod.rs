@@ -26,7 +26,7 @@ pub type Reader = fn(&[u8]);
 /// Every reader, by the name of its target and of its corpus.
 pub const READERS: &[(&str, Reader)] = &[
     ("btf", crate::host::btf::fuzzed::read),
-    ("experiment", |bytes| crate::experiment::fuzzed::read(bytes, crate::cli::native)),
+    ("experiment", crate::experiment::fuzzed::read),
     ("ipc", ipc),
     ("journal", crate::journal::fuzzed::read),
     ("netlink", crate::kernel::netlink::fuzzed::read),

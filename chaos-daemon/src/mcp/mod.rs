@@ -39,7 +39,6 @@ use serde_json::{Map, Value};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
-use crate::experiment::Grammar;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::server::service::Service;
 use crate::server::{self, ServerError, ServerOptions, Session};
@@ -73,13 +72,13 @@ host whose users have not agreed. The probability of a registered fault is rolle
 was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \
 chaos://fault/NAME what a type of fault does and needs, and who undoes it, chaos://run/RUN_ID a run, to which one can subscribe.";
 
-/// Serves MCP until the injector is gone. `grammar` reads the `chaosctl` command lines in experiments.
+/// Serves MCP until the injector is gone.
 ///
 /// # Errors
 /// As [`server::run`].
-pub async fn serve(options: ServerOptions, grammar: Grammar) -> Result<(), ServerError> {
+pub async fn serve(options: ServerOptions) -> Result<(), ServerError> {
     let tools = Arc::new(tools::list());
-    server::run(options, grammar, move |session| speak(session, Arc::clone(&tools))).await
+    server::run(options, move |session| speak(session, Arc::clone(&tools))).await
 }
 
 async fn speak(session: Session, tools: Arc<Vec<Tool>>) {

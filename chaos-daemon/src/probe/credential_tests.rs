@@ -4,8 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::cli::native;
-use crate::experiment::Native;
+use crate::probe::arguments;
 
 const TOKEN: &str = "hunter2-hunter2";
 
@@ -43,15 +42,15 @@ async fn server(answer: &'static str) -> (String, tokio::sync::mpsc::UnboundedRe
 }
 
 async fn sample(words: &[&str]) -> Sample {
-    let words: Vec<_> = ["probe"].iter().chain(words).map(|word| (*word).to_owned()).collect();
-    let Native::Probe(probe) = native(&words).unwrap() else { panic!("no probe") };
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    let probe = arguments::read(&words).unwrap();
     assert!(!format!("{probe:?} {}", probe.check).contains("hunter2"), "{probe:?}");
     probe.sample().await
 }
 
 fn refused(words: &[&str]) -> String {
-    let words: Vec<_> = ["probe"].iter().chain(words).map(|word| (*word).to_owned()).collect();
-    native(&words).unwrap_err()
+    let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
+    arguments::read(&words).unwrap_err()
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 //! in another one, the only one that may start any (`runner.rs`).
 
 pub mod alert;
+pub mod arguments;
 pub mod command;
 pub mod credential;
 pub mod dns;

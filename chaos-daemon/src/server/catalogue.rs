@@ -13,7 +13,7 @@ use super::service::Service;
 use crate::experiment::hub::{self, Parameter, holds};
 use crate::experiment::source::Source;
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Grammar, Verdict};
+use crate::experiment::{Experiment, Verdict};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{FaultName, SpecError};
 
@@ -94,8 +94,8 @@ pub struct Known {
 
 impl Known {
     /// What `document` is, of `origin`, under `name`.
-    fn new(origin: Origin, name: String, document: Map<String, Value>, grammar: Grammar) -> Self {
-        let experiment = Experiment::parse(&document, grammar, &Nowhere);
+    fn new(origin: Origin, name: String, document: Map<String, Value>) -> Self {
+        let experiment = Experiment::parse(&document, &Nowhere);
         let secrets = secrets(&document);
         let (digest, document) = of_document(&document);
         Self { place: Place { origin, name }, document, secrets, digest, experiment }
@@ -198,7 +198,7 @@ impl Service {
         limit: usize,
         keep: impl FnMut(Known) -> Option<T> + Send + 'static,
     ) -> Result<Vec<T>, ApiError> {
-        let (registry, grammar) = (self.store.all(), self.grammar);
+        let registry = self.store.all();
         let broke = |error: &dyn fmt::Display| {
             ApiError::new(ErrorCode::Unavailable, format!("reading experiments: {error}"))
         };
@@ -207,7 +207,7 @@ impl Service {
         let read = tokio::task::spawn_blocking(move || {
             let registered =
                 registry.experiments.iter().map(|(name, entry)| (name.clone(), entry.what.read()));
-            Ok::<_, SpecError>(all(registered, grammar)?.filter_map(keep).take(limit).collect())
+            Ok::<_, SpecError>(all(registered)?.filter_map(keep).take(limit).collect())
         });
         Ok(read.await.map_err(|error| broke(&error))??)
     }
@@ -246,18 +246,15 @@ fn secrets(document: &Map<String, Value>) -> Vec<String> {
 /// When what is built in cannot be read.
 fn all(
     registered: impl Iterator<Item = (String, Map<String, Value>)>,
-    grammar: Grammar,
 ) -> Result<impl Iterator<Item = Known>, SpecError> {
     let entries = hub::entries([])?.into_iter().map(|entry| {
         let document = Source::read(&entry.text)?.document().clone();
         Ok((entry.name, document))
     });
     let built_in: BTreeMap<_, _> = entries.collect::<Result<_, SpecError>>()?;
-    let registered =
-        registered.map(move |(name, document)| Known::new(Origin::Registered, name, document, grammar));
-    let built_in = built_in
-        .into_iter()
-        .map(move |(name, document)| Known::new(Origin::BuiltIn, name, document, grammar));
+    let registered = registered.map(move |(name, document)| Known::new(Origin::Registered, name, document));
+    let built_in =
+        built_in.into_iter().map(move |(name, document)| Known::new(Origin::BuiltIn, name, document));
     Ok(registered.chain(built_in))
 }
 

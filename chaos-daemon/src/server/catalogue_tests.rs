@@ -1,9 +1,8 @@
-//! Tests of which experiments there are, with the real grammar of `chaosctl`.
+//! Tests of which experiments there are.
 
 use serde_json::json;
 
 use super::*;
-use crate::cli::native as grammar;
 
 fn document(title: &str) -> Value {
     json!({
@@ -22,7 +21,7 @@ fn known(documents: &[Value]) -> Vec<Known> {
         (document["title"].as_str().unwrap().to_owned(), document.as_object().unwrap().clone())
     };
     let by_name: BTreeMap<_, _> = documents.iter().map(named).collect();
-    all(by_name.into_iter(), grammar).unwrap().collect()
+    all(by_name.into_iter()).unwrap().collect()
 }
 
 fn latest(verdict: Verdict) -> Latest {

@@ -29,7 +29,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio_vsock::VsockListener;
 
-use crate::experiment::Grammar;
 use crate::host::log_rates;
 use crate::probe::prober::{Prober, Samples, samples};
 use crate::request::descriptors::next_stream;
@@ -120,7 +119,6 @@ pub struct Session {
 /// When a socket is of no use, or connections can no longer be accepted.
 pub async fn run<F>(
     options: ServerOptions,
-    grammar: Grammar,
     speak: impl Fn(Session) -> F + Send + Sync + Clone + 'static,
 ) -> Result<(), ServerError>
 where
@@ -141,7 +139,7 @@ where
     let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
     let state_dir = state_dir.as_deref();
-    let service = Service::new(door, samples, state_dir, retention, most_runs, went_down.as_ref(), grammar);
+    let service = Service::new(door, samples, state_dir, retention, most_runs, went_down.as_ref());
     let (budget, refusals) = (Budget::default(), Arc::new(Semaphore::new(MOST_REFUSED)));
     let entrance = Entrance {
         service: service.clone(),

@@ -37,6 +37,7 @@ pub mod service;
 pub mod sessions;
 pub mod settings;
 mod share;
+pub mod size;
 pub mod sockets;
 pub mod target;
 pub mod traffic;

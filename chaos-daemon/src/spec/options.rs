@@ -85,8 +85,8 @@ impl Parameter {
             }
             Shape::Number(_) => number(text),
             Shape::Whole(_) => {
-                let whole = text.parse::<u64>();
-                whole.map(Value::from).map_err(|_| format!("{text:?} is not a whole number from 0 on"))
+                let whole = text.parse::<u64>().ok().map(Value::from);
+                whole.ok_or_else(|| format!("{text:?} is not a whole number from 0 on"))
             }
             Shape::Flag => Err("takes no value".to_owned()),
             Shape::Text(_) => Ok(Value::from(text)),

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chaos_daemon::cli;
+use chaos_daemon::mcp;
 use chaos_daemon::policy::Policy;
 use chaos_daemon::policy::logs::LogRule;
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
@@ -126,7 +126,7 @@ impl Server {
             went_down,
             vsock,
         };
-        tokio::spawn(async move { cli::serve(options).await.unwrap() });
+        tokio::spawn(async move { mcp::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, latest, residue) = <(Arc<_>, Arc<_>, Arc<_>, Arc<_>)>::default();
         let words = programs.iter().map(|word| (*word).to_owned()).collect();

@@ -50,7 +50,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "roles",
         &[
             "sabotage", "spec", "request", "host", "residue", "holder", "policy", "injector", "guard",
-            "probe", "server", "cli",
+            "probe", "server", "mcp",
         ],
     ),
 ];
@@ -71,7 +71,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("landlock", &["host/"]),
     ("seccompiler", &["host/"]),
     ("rmcp", &["mcp/", "cli/"]),
-    ("clap", &["cli/", "roles"]),
+    ("clap", &["cli/", "probe/arguments", "roles"]),
     ("clap_complete", &["cli/"]),
     ("clap_mangen", &["cli/", "roles"]),
 ];

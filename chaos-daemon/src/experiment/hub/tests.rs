@@ -1,10 +1,9 @@
-//! Tests of the catalogue, with the real grammar of `chaosctl`.
+//! Tests of the catalogue.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::Experiment;
 use crate::experiment::variables::Nowhere;
 
@@ -36,7 +35,7 @@ fn every_document_of_the_folder_is_built_in() {
 fn what_is_built_in_is_understood_without_being_told_anything_and_says_what_it_is() {
     for entry in built_in() {
         let source = Source::read(&entry.text).unwrap();
-        let experiment = Experiment::parse(source.document(), grammar, &Nowhere)
+        let experiment = Experiment::parse(source.document(), &Nowhere)
             .unwrap_or_else(|error| panic!("{}: {}", entry.name, source.place(&entry.file, error)));
         assert_eq!(experiment.name, entry.title);
         assert!(!entry.description.is_empty() && !entry.categories.is_empty(), "{}", entry.name);

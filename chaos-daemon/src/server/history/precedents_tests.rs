@@ -4,7 +4,6 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cli::native as grammar;
 use crate::experiment::variables::Nowhere;
 use crate::server::history::{ExperimentResult, Recorded, Retention, RunFault};
 
@@ -81,7 +80,7 @@ fn experiment(name: &str) -> Experiment {
         "name": "port", "tolerance": 0, "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "127.0.0.1:1"]}}]},
         "method": [{"type": "action", "name": "slow", "provider": {"type": "process", "path": "chaosctl",
         "arguments": {"inject": "latency", "--interface": "eth0", "--for": "1s"}}}]});
-    Experiment::parse(document.as_object().unwrap(), grammar, &Nowhere).unwrap()
+    Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
 }
 
 const ETH0: &str = r#"{"interface":"eth0"}"#;

@@ -20,9 +20,9 @@ use crate::experiment::host_limits;
 use crate::experiment::stage::Refusal;
 use crate::experiment::staged;
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Grammar, Impact, Native, Stage};
-use crate::probe::Sample;
+use crate::experiment::{Experiment, Impact, Stage};
 use crate::probe::prober::Prober;
+use crate::probe::{Sample, arguments};
 use crate::request::facts::{Facts, Question};
 use crate::request::host_targets::{HostTargets, Wanted};
 use crate::request::wire::Door;
@@ -48,7 +48,6 @@ pub struct Service {
     run_keys: Keys<String>,
     injection_keys: Keys<Injection>,
     schedules: Schedules,
-    pub(super) grammar: Grammar,
     /// Who reads the catalogue.
     pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
@@ -129,7 +128,7 @@ pub struct Overview {
 
 impl Service {
     /// A service behind `door`, with the registry and the history of `state_dir`. `prober` takes the samples of experiments,
-    /// of which `most_runs` may run at once, and whose command lines `grammar` reads. `went_down` is why runs did not end, if they had it.
+    /// of which `most_runs` may run at once. `went_down` is why runs did not end, if they had it.
     pub fn new(
         door: Door,
         prober: Prober,
@@ -137,7 +136,6 @@ impl Service {
         retention: Retention,
         most_runs: u32,
         went_down: Option<&WentDown>,
-        grammar: Grammar,
     ) -> Self {
         let store = Store::open(state_dir);
         let history = History::open(state_dir, retention);
@@ -153,7 +151,7 @@ impl Service {
         let schedules = Schedules::open(state_dir);
         let (run_keys, injection_keys) = (Keys::default(), Keys::default());
         let reading = Arc::default();
-        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, grammar, reading }
+        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, reading }
     }
 
     /// What runs by itself, and when.
@@ -361,12 +359,8 @@ impl Service {
     /// # Errors
     /// When they are no probe. What goes wrong with the sample is what was seen.
     pub async fn probe(&self, words: &[String], caller: Caller) -> Result<Sample, ApiError> {
-        let words: Vec<_> = std::iter::once("probe".to_owned()).chain(words.iter().cloned()).collect();
-        match (self.grammar)(&words) {
-            Ok(Native::Probe(probe)) => Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await),
-            Ok(_) => Err(SpecError::new("arguments", "no probe").into()),
-            Err(problem) => Err(SpecError::new("arguments", problem).into()),
-        }
+        let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
+        Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await)
     }
 
     /// Registers an experiment for `caller`, in place of any of the same name.
@@ -405,7 +399,7 @@ impl Service {
         caller: Caller,
     ) -> Result<Experiment, ApiError> {
         Document::check(document)?;
-        let experiment = Experiment::parse(document, self.grammar, &Nowhere)?;
+        let experiment = Experiment::parse(document, &Nowhere)?;
         let prober = self.prober.for_caller(&self.door, caller);
         for (name, probe) in experiment.probes() {
             prober.admit(&probe.check).await.map_err(|error| ApiError {
@@ -426,7 +420,7 @@ impl Service {
                 )
         })?;
         let document = document.read();
-        Ok((Experiment::parse(&document, self.grammar, &Nowhere)?, document))
+        Ok((Experiment::parse(&document, &Nowhere)?, document))
     }
 
     /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now.

@@ -1,39 +1,39 @@
-//! The options of `chaosctl probe`.
+//! The words of `chaosctl probe`, of which each kind of probe has its own: as a shell has them, and as documents and callers do.
 
 use std::fmt;
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-use super::{duration, size};
-use crate::probe::alert::{self, Alert};
-use crate::probe::command::{self, Command};
-use crate::probe::credential::{self, Credential};
-use crate::probe::dns::Lookup;
-use crate::probe::host::{METRICS, Number};
-use crate::probe::kubernetes::{self, Resource, Wanted};
-use crate::probe::latency::{Latency, PERCENTILES};
-use crate::probe::log::Entries;
-use crate::probe::mcp::{Dialogue, Server};
-use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
-use crate::probe::process::{self, Processes};
-use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
-use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
-use crate::probe::tls::Handshake;
-use crate::probe::trust::Trust;
-use crate::probe::unit::{self, Unit};
-use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
+use super::alert::{self, Alert};
+use super::command::{self, Command};
+use super::credential::{self, Credential};
+use super::dns::Lookup;
+use super::host::{METRICS, Number};
+use super::kubernetes::{self, Resource, Wanted};
+use super::latency::{Latency, PERCENTILES};
+use super::log::Entries;
+use super::mcp::{Dialogue, Server};
+use super::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
+use super::process::{self, Processes};
+use super::prometheus::{NO_DATA, Query, REDUCERS, Terms};
+use super::sockets::{Count, Filter, PROTOCOLS, STATES};
+use super::tls::Handshake;
+use super::trust::Trust;
+use super::unit::{self, Unit};
+use super::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
 use crate::spec::log::PRIORITIES;
-use crate::spec::{LogRequest, SpecError, TargetRequest};
+use crate::spec::options::duration;
+use crate::spec::{LogRequest, SpecError, TargetRequest, size};
 
 /// One sample, taken by this command itself.
 #[derive(Debug, Clone, Args)]
-pub(super) struct ProbeArgs {
+pub struct ProbeArgs {
     #[command(subcommand)]
     check: CheckArgs,
     /// How long the answer may take
-    #[arg(long, value_name = "DURATION", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "DURATION", value_parser = duration, global = true)]
     timeout: Option<Duration>,
     /// The least that the measured value may be; of what answers, milliseconds
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, global = true)]
@@ -41,6 +41,32 @@ pub(super) struct ProbeArgs {
     /// The most that it may be
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, global = true)]
     max: Option<f64>,
+}
+
+/// The words behind `chaosctl probe`. The first two options are of chaosctl itself, and mean nothing here.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[arg(long, global = true)]
+    json: bool,
+    #[arg(long, global = true)]
+    socket: Option<String>,
+    #[command(flatten)]
+    probe: ProbeArgs,
+}
+
+/// The probe that these words stand for, behind `chaosctl probe`.
+///
+/// # Errors
+/// What `chaosctl` would say of them.
+pub fn read(words: &[String]) -> Result<Probe, String> {
+    let line = Line::try_parse_from(words).map_err(|error| {
+        // What is wrong and what there is instead, which may be lines of their own; not the usage.
+        let text = error.render().to_string();
+        let problem = text.trim().trim_start_matches("error: ").split("\n\n").next();
+        problem.unwrap_or_default().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+    })?;
+    line.probe.probe().map_err(|error| error.to_string())
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -168,7 +194,7 @@ enum CheckArgs {
         #[arg(long, value_name = "PATH")]
         path: Option<String>,
         /// Of cpu_busy_percent: over how long, at most half of what a sample may take [default: 1s, or that half if it is less]
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         window: Option<Duration>,
     },
     /// How much of the time work waits for a resource of this host, in percent (PSI)
@@ -256,7 +282,7 @@ enum CheckArgs {
         pattern: String,
         /// How old they may be; lines of a file by the times with which they begin (RFC 3339) [default: 60s of a unit; of a file
         /// any age]
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         within: Option<Duration>,
         /// How much of a file is read, from its end, up to 16MiB [default: 1MiB]
         #[arg(long, value_name = "SIZE", value_parser = size::parse, conflicts_with = "unit")]
@@ -272,10 +298,10 @@ enum CheckArgs {
         /// Expression of PromQL that gives one series
         query: String,
         /// How far back, instead of now
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         range: Option<Duration>,
         /// In what steps [default: 15s]
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         step: Option<Duration>,
         /// What becomes of the points of a range [default: last]
         #[arg(long, value_parser = names(REDUCERS))]
@@ -284,7 +310,7 @@ enum CheckArgs {
         #[arg(long, value_parser = names(NO_DATA))]
         no_data: Option<String>,
         /// How old the latest sample of a selector may be to be data
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         stale: Option<Duration>,
         #[command(flatten)]
         trust: TrustArgs,
@@ -309,7 +335,7 @@ enum CheckArgs {
         #[arg(long, value_name = "REGEX")]
         receiver: Option<String>,
         /// How long ago it may have begun to fire
-        #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
         within: Option<Duration>,
         #[command(flatten)]
         trust: TrustArgs,
@@ -436,7 +462,7 @@ impl ProbeArgs {
     ///
     /// # Errors
     /// Names what is wrong.
-    pub(super) fn probe(self) -> Result<Probe, SpecError> {
+    pub fn probe(self) -> Result<Probe, SpecError> {
         let timeout = self.timeout.unwrap_or(DEFAULT_TIMEOUT);
         if timeout.is_zero() || timeout > LONGEST_TIMEOUT {
             return Err(SpecError::new("--timeout", format!("give up to {LONGEST_TIMEOUT:?}")));

@@ -1,7 +1,10 @@
 //! Sizes as people write them: `64KiB`, `16MiB`, or bytes.
 
 /// Parses a number of bytes.
-pub(super) fn parse(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// When it is none, or more than can be counted.
+pub fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let factor = match unit.trim_start() {
