@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::client::{Answer, Client};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
-use super::fault_args::{self, OfFault};
+use super::fault_args::{self, OfFault, with_files};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
@@ -390,17 +390,18 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         }
         Command::Inject(args) => {
             // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
-            let request = args.fault.request(Probability::new("--probability", args.more.probability)?)?;
+            let fault = with_files(args.fault.clone())?;
+            let request = fault.request(Probability::new("--probability", args.more.probability)?)?;
             let client = Client::connect(&cli.socket).await?;
             let done = inject(&client, args, object(json!(request)), cli.json).await;
             client.close().await;
             done
         }
         Command::Targets { fault: Some(args), .. } => {
-            let fault = &args.fault;
+            let fault = with_files(args.fault.clone())?;
             let request = fault.request(Probability::CERTAIN)?;
             let client = Client::connect(&cli.socket).await?;
-            let done = targets(&client, fault, object(json!(request))).await;
+            let done = targets(&client, &fault, object(json!(request))).await;
             client.close().await;
             done
         }

@@ -1,6 +1,8 @@
 //! `chaosctl inject` and `chaosctl targets`: each type of fault is a subcommand with the options of its own, which documents of
 //! experiments have as well (`spec/options.rs`).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -11,9 +13,13 @@ use serde_json::{Map, Value};
 use super::duration;
 use crate::spec::options::Takes;
 use crate::spec::parameter::{Unit, plain};
+use crate::spec::trace::shortened;
 use crate::spec::{
     FAULT_TYPES, FaultName, FaultOptions, FaultType, Parameter, Shape, SpecError, TargetRequest,
 };
+
+/// The largest file that is read for an option, in bytes.
+const LARGEST_FILE: u64 = 16 << 20;
 
 /// A fault, and what a command takes beside it.
 #[derive(Debug, Clone)]
@@ -100,6 +106,7 @@ fn value_name(parameter: &Parameter) -> String {
         Shape::Model(parts) => {
             parts.iter().map(|part| part.name.to_uppercase()).collect::<Vec<_>>().join(",")
         }
+        Shape::Document(_) => "@FILE|TEXT".to_owned(),
         Shape::Flag | Shape::Text(_) | Shape::List(..) => word_name(&parameter.name),
     }
 }
@@ -199,6 +206,42 @@ fn given<'a>(
     Ok(all)
 }
 
+/// A fault with the files read that are named instead of long texts, as whoever runs this process. Nobody else may call it: the same
+/// options stand in documents of others.
+///
+/// # Errors
+/// Names the option, and the file that cannot be read or is too long.
+pub(super) fn with_files(mut fault: FaultOptions) -> Result<FaultOptions, SpecError> {
+    for parameter in fault.fault_type.options() {
+        if let Shape::Document(most) = parameter.shape
+            && let Some(Value::String(text)) = fault.params.get_mut(&parameter.name)
+            && let Some(path) = text.strip_prefix('@')
+        {
+            let wrong = |problem| SpecError::new(format!("--{}", parameter.option()), problem);
+            *text = file(path, most).map_err(wrong)?;
+        }
+    }
+    Ok(fault)
+}
+
+/// The text in a file of at most so many bytes. A longer one is a trace that is shortened.
+fn file(path: &str, most: u64) -> Result<String, String> {
+    let unreadable = |error| format!("{path} cannot be read: {error}");
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(LARGEST_FILE + 1).read_to_string(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > LARGEST_FILE {
+        return Err(format!("{path} has more than {} MiB", LARGEST_FILE >> 20));
+    }
+    let fits = |text: &String| text.len() as u64 <= most;
+    if fits(&text) {
+        return Ok(text);
+    }
+    let too_long = || format!("{path} has {} bytes: {most} is the most", text.len());
+    shortened(&text).filter(fits).ok_or_else(too_long)
+}
+
 /// The name given, or one made up.
 ///
 /// # Errors
@@ -219,11 +262,15 @@ mod tests {
     #[derive(Debug, Clone, Args)]
     struct Nothing {}
 
-    fn read(words: &[&str]) -> Result<FaultRequest, String> {
+    fn parsed(words: &[&str]) -> Result<FaultOptions, String> {
         let command = OfFault::<Nothing>::augment_subcommands(Command::new("inject").no_binary_name(true));
         let matches = command.try_get_matches_from(words).map_err(|error| error.to_string())?;
         let args = OfFault::<Nothing>::from_arg_matches(&matches).map_err(|error| error.to_string())?;
-        args.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())
+        Ok(args.fault)
+    }
+
+    fn read(words: &[&str]) -> Result<FaultRequest, String> {
+        parsed(words)?.request(Probability::CERTAIN).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -286,5 +333,28 @@ mod tests {
         assert_eq!(refused, "--gilbert-elliott: p: 101 is out of bounds: give 0 to 100");
         let refused = read(&["pause", "--unit", "a.service", "--interface", "eth0"]).unwrap_err();
         assert!(refused.contains("this fault goes to a cgroup"), "{refused}");
+    }
+
+    #[test]
+    fn a_long_text_is_read_from_a_file_where_that_is_asked_for_and_its_option_is_named_where_it_cannot_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("up");
+        let read = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let option = format!("@{}", path.display());
+            let words = ["link-profile", "--interface", "eth0", "--up-trace", option.as_str()];
+            assert!(read(&words).unwrap_err().contains("reads a @FILE, and nobody else does"));
+            with_files(parsed(&words).unwrap())
+        };
+        let csv = "time_s,rate_kbit\n0,8\n1,9";
+        assert_eq!(read(csv).unwrap().params["up_trace"], csv);
+        let deliveries: String = (1..=60_000).map(|ms| format!("{ms}\n")).collect();
+        let short = read(&deliveries).unwrap();
+        assert!(short.params["up_trace"].as_str().unwrap().starts_with("time_s,rate_kbit\n0.000,12112\n"));
+        let error = read(&format!("{csv}{}", "#".repeat(1 << 16))).unwrap_err().to_string();
+        assert!(error.starts_with("--up-trace: ") && error.contains("65536 is the most"), "{error}");
+        let missing = ["link-profile", "--interface", "eth0", "--up-trace", "@/no/such"];
+        let error = with_files(parsed(&missing).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("--up-trace: /no/such cannot be read: "), "{error}");
     }
 }

@@ -163,6 +163,12 @@ fn own_values(option: &Parameter) -> Vec<Value> {
                 values.push(json!(vec!["1"; many]));
             }
         }
+        Shape::Document(most) => {
+            let csv = "time_s,rate_kbit\n0,80\n1,90";
+            let padding = usize::try_from(*most).unwrap() - csv.len();
+            values.extend([json!(csv), json!("1\n2\n3")]);
+            values.extend([padding, padding + 1].map(|more| json!(format!("{csv}{}", " ".repeat(more)))));
+        }
         Shape::Flag => {}
     }
     values

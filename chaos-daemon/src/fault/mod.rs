@@ -59,6 +59,7 @@ use crate::spec::{
 use crate::target::NetworkTarget;
 
 pub use cpu::ProcessorGround;
+pub use detour::{Moment, Replay};
 pub use disk_fill::DirectoryGround;
 pub use look::{Crowd, Eyes};
 pub use memory::MemoryGround;

@@ -1,17 +1,18 @@
 //! What each type of fault, and each resource of `resource_exhaustion`, needs of the kernel.
 
-use super::{limit, oom, sever};
+use super::{detour, limit, oom, sever};
 use crate::host::{Facts, Lack};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::Fault;
 use crate::spec::effect::Effect;
 use crate::spec::resource;
-use crate::spec::{FaultType, Hoard, Requirement};
+use crate::spec::{FaultType, Hoard, Impairment, Requirement};
 
 /// The parts of a fault type that need something else than the whole, each with what it needs of the kernel.
 pub fn parts(fault_type: FaultType) -> Vec<(&'static str, &'static [Requirement])> {
     match fault_type {
         FaultType::ResourceExhaustion => resources(),
+        FaultType::LinkProfile => vec![(OF_RATES, detour::OF_RATES)],
         FaultType::Timeout | FaultType::NetworkPartition => vec![(OF_SERVICE, sever::REQUIREMENTS)],
         _ => Vec::new(),
     }
@@ -31,6 +32,7 @@ fn resources() -> Vec<(&'static str, &'static [Requirement])> {
 }
 
 const WITH_OOM: &str = "memory with oom";
+const OF_RATES: &str = "a trace of rates";
 const OF_SERVICE: &str = "a service without an interface";
 
 fn of_resource(resource: &str) -> &'static [Requirement] {
@@ -67,6 +69,9 @@ fn needs(fault: &Fault) -> (Option<&'static str>, Vec<Requirement>) {
         Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
+        Effect::Impair { impairment: Impairment::Link(link), .. } if link.has_traced_rates() => {
+            (Some(OF_RATES), detour::OF_RATES)
+        }
         _ => (None, fault.fault_type.needs()),
     };
     let mut needed = needed.to_vec();

@@ -50,6 +50,7 @@ fn without(requirement: Requirement) -> Facts {
         Requirement::PacketPrograms => facts.packet_programs = unusable(),
         Requirement::Veth => facts.veth = unusable(),
         Requirement::Netem => facts.netem = unusable(),
+        Requirement::Htb => facts.htb = WhenAsked::new(|| Err(tried(Requirement::Htb))),
         Requirement::CgroupV2 => facts.cgroup_v2 = reason(),
         Requirement::Controller(controller) => {
             let lack = |(each, _): &(Controller, Lack)| *each == controller;
@@ -106,6 +107,10 @@ fn examples(fault_type: FaultType) -> Vec<Fault> {
             let mut all = vec![(target, params.clone())];
             if fault_type.target_fields().contains(&"unit") {
                 all.push((if on_device { of_service } else { service.clone() }, params.clone()));
+            }
+            if fault_type == FaultType::LinkProfile {
+                let trace = json!({"up_trace": "time_s,rate_kbit\n0,100\n1,200"});
+                all.push((json!({"interface": "eth0"}), trace));
             }
             if matches!(fault_type, FaultType::Timeout | FaultType::NetworkPartition) {
                 all.push((service, params));

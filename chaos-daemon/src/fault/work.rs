@@ -8,6 +8,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::detour::Replay;
 use crate::host::CgroupRef;
 use crate::host::directory::DirectoryRef;
 use crate::host::panic::SYSRQ;
@@ -141,6 +142,8 @@ pub struct LoopWork {
     pub id: u32,
     /// What the queue of each direction does to them.
     pub queues: BTreeMap<Direction, Netem>,
+    /// How they change, those that do.
+    pub replays: BTreeMap<Direction, Replay>,
     /// How long one of them may hold a packet.
     pub longest: Duration,
     /// Whether `affected` counts packets that the queue has lost, instead of those that went through it.
@@ -153,6 +156,23 @@ impl LoopWork {
     /// The programs that it needs.
     pub fn family(&self) -> Family {
         if self.names.is_empty() { Family::Packets } else { Family::DnsDetour }
+    }
+
+    fn words(&self) -> Vec<String> {
+        let pair = |(direction, netem): (&Direction, &Netem)| {
+            format!(
+                "make a veth pair for {}, its far end in a private network namespace, netem {netem} on its near end",
+                direction.name()
+            )
+        };
+        let change = |(direction, replay): (&Direction, &Replay)| {
+            let rate =
+                if replay.all_out().is_some() { ", and the rate of an htb on its far end" } else { "" };
+            let (steps, period) = (replay.moments.len(), replay.period());
+            format!("change the netem for {}{rate}, {steps} times in each {period:?}", direction.name())
+        };
+        let made = self.queues.iter().map(pair).chain(self.packets.attachments("divert"));
+        made.chain(self.replays.iter().map(change)).collect()
     }
 }
 
@@ -451,15 +471,7 @@ impl Work {
                 };
                 work.packets.attachments(verb)
             }
-            Self::Loop(work) => {
-                let pair = |(direction, netem): (&Direction, &Netem)| {
-                    format!(
-                        "make a veth pair for {}, its far end in a private network namespace, netem {netem} on its near end",
-                        direction.name()
-                    )
-                };
-                work.queues.iter().map(pair).chain(work.packets.attachments("divert")).collect()
-            }
+            Self::Loop(work) => work.words(),
             Self::Cpu(work) => {
                 let burn = format!("burn {:.1} % on each of {} processors", work.percent, work.cores);
                 work.cgroup.iter().map(join).chain(std::iter::once(burn)).collect()

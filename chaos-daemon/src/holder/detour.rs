@@ -9,13 +9,14 @@ use ipnet::IpNet;
 
 use super::arm::{Arm, ArmError, Armed, Means};
 use super::packets::{attach, check_attached, counted, filter, netlink, prepare, rule, spare};
+use super::replayer::{Replayer, Scene};
 use crate::fault::detour::loop_id;
 use crate::fault::{Attach, LoopWork};
 use crate::host::privilege::NETWORK_HOLDER;
 use crate::host::{Interface, NetNs};
 use crate::kernel::bpf::{Hook, LoopEnd, Programs};
 use crate::kernel::netlink::marks::{self, NETEM_HANDLE};
-use crate::kernel::netlink::{Device, Netem, NetemState, Netlink};
+use crate::kernel::netlink::{Device, Netem, NetemState, Netlink, Pace, VethPair};
 use crate::request::Evidence;
 use crate::request::evidence::Met;
 use crate::sabotage::{self, Guard};
@@ -76,7 +77,9 @@ impl Armed for Vec<Loop> {
 
     fn disarm(&mut self) -> Result<(), ArmError> {
         if !sabotage::without(Guard::DisarmFirst) {
-            return self.renew(0);
+            self.renew(0)?;
+            self.iter_mut().filter_map(|each| each.replayer.as_mut()).for_each(Replayer::end);
+            return Ok(());
         }
         // The devices are taken away from under the programs.
         self.iter().try_for_each(|each| {
@@ -107,8 +110,12 @@ struct Loop {
     longest: Duration,
     /// What was last read of the packets that it has lost, where that is what it is for.
     lost: Option<Cell<u32>>,
+    /// Changes the queues, where they do.
+    replayer: Option<Replayer>,
+    /// The number of the far end, where packets wait there, too.
+    far: Option<u32>,
     /// Keeps the private namespace, and with it both ends and the queue. Last, so that it goes last.
-    _private: NetNs,
+    private: NetNs,
 }
 
 impl Loop {
@@ -116,7 +123,7 @@ impl Loop {
     /// which then send packets to whatever has the other's number there, or nowhere. Not to be told is no reason to end.
     ///
     /// # Errors
-    /// When one is not there any more.
+    /// When one is not there any more, or its queues cannot be changed as they should.
     fn check(&self) -> Result<(), ArmError> {
         for (index, name) in [(self.target.0, &self.target.1), (self.near.ifindex, &self.near.name)] {
             if matches!(Interface::is_here(index), Ok(false)) {
@@ -127,15 +134,19 @@ impl Loop {
                 });
             }
         }
-        Ok(())
+        self.replayer.as_ref().map_or(Ok(()), Replayer::check)
     }
 
-    /// Packets that wait in its queue.
+    /// Packets that wait in its queues.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
     fn backlog(&self) -> Result<u32, ArmError> {
-        Ok(self.state()?.map_or(0, |state| state.backlog_packets))
+        let near = self.state()?.map_or(0, |state| state.backlog_packets);
+        let Some(far) = self.far else { return Ok(near) };
+        let private = self.private.try_clone().map_err(ArmError::Namespace)?;
+        let waiting = netlink(async |_| Ok(Netlink::open_in(private)?.waiting_in_htb(far).await?))?;
+        Ok(near + waiting)
     }
 
     /// What it has met so far. Affected are the packets that went through it; of a loss, which is the only thing that netem counts
@@ -179,6 +190,9 @@ fn arm(
         let pair = here
             .create_veth_pair(&marks::near_name(id), &Netlink::open_in(beside)?, &marks::far_name(id))
             .await?;
+        if let Some(pace) = first_pace(work, direction) {
+            here.add_root_htb(&pair.far, pace).await?;
+        }
         here.set_up(pair.far.ifindex).await?;
         Ok(pair)
     })?;
@@ -216,8 +230,34 @@ fn arm(
     }
     check_attached(&programs)?;
     let lost = work.counts_losses.then(Cell::default);
+    let replayer = replay(work, (direction, netem), &pair, target, &private)?;
+    let far = first_pace(work, direction).map(|_| pair.far.ifindex);
     let target = (packets.ifindex, packets.interface.clone());
-    Ok(Loop { programs, near: pair.near, target, longest: work.longest, lost, _private: private })
+    Ok(Loop { programs, near: pair.near, target, longest: work.longest, lost, replayer, far, private })
+}
+
+/// With what the far end of a direction begins, if it has a rate.
+fn first_pace(work: &LoopWork, direction: Direction) -> Option<Pace> {
+    work.replays.get(&direction)?.moments.first()?.pace
+}
+
+/// Has the queues of a direction change, if they do.
+fn replay(
+    work: &LoopWork,
+    (direction, base): (Direction, &Netem),
+    pair: &VethPair,
+    target: &NetNs,
+    private: &NetNs,
+) -> Result<Option<Replayer>, ArmError> {
+    let Some(replay) = work.replays.get(&direction) else { return Ok(None) };
+    let within = |netns: &NetNs| netns.try_clone().map_err(ArmError::Namespace);
+    let scene = Scene {
+        replay: replay.clone(),
+        base: *base,
+        near: (pair.near.clone(), within(target)?),
+        far: (pair.far.clone(), within(private)?),
+    };
+    Replayer::start(scene).map(Some)
 }
 
 /// Puts the queue on the near end, brings it up, and reads it back.

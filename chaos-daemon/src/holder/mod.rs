@@ -6,8 +6,8 @@
 //!    Load ↑     Arm ↑           Renew ↑ (every second)   Disarm ↑
 //! ```
 //!
-//! It is single-threaded (one that burns, hoards, sends signals or traces excepted), does no disk I/O but what is the fault, has no child, and every descriptor is
-//! close-on-exec. Its death is the end of the fault, and it dies by the parent-death signal, by its own kernel
+//! It is single-threaded, but for those that burn, hoard, send signals, trace or replay. It does no disk I/O but what is the fault, has no
+//! child, and every descriptor is close-on-exec. Its death is the end of the fault, and it dies by the parent-death signal, by its own kernel
 //! timer, and when the socket to the injector closes.
 
 pub mod arm;
@@ -24,6 +24,7 @@ mod memory;
 pub mod packets;
 mod pauser;
 pub mod protocol;
+mod replayer;
 mod restarter;
 mod settings;
 mod signaller;

@@ -55,6 +55,8 @@ pub struct Facts {
     pub tracing: Option<String>,
     /// Why descriptors of other processes cannot be taken; `None` when they can.
     pub descriptors: Option<String>,
+    /// Whether rates can be changed while packets wait.
+    pub htb: Arc<WhenAsked<()>>,
     /// Whether programs for control groups can be loaded.
     pub call_programs: Arc<WhenAsked<()>>,
     /// Whether programs for the packets of control groups can be loaded.
@@ -115,6 +117,7 @@ impl Facts {
             }
             Requirement::Veth => module(&self.veth, "CONFIG_VETH"),
             Requirement::Netem => module(&self.netem, "CONFIG_NET_SCH_NETEM"),
+            Requirement::Htb => self.htb.get().err(),
             Requirement::CgroupV2 => self.cgroup_v2.as_ref().map(|reason| Lack::of_cgroup_v2(reason)),
             Requirement::Controller(needed) => {
                 let lack = self.controllers.iter().find(|(lacking, _)| *lacking == needed);
@@ -157,6 +160,7 @@ impl Facts {
             controllers: Vec::new(),
             tracing: None,
             descriptors: None,
+            htb: WhenAsked::new(|| Ok(())),
             call_programs: WhenAsked::new(|| Ok(())),
             sever_programs: WhenAsked::new(|| Ok(())),
             files: WhenAsked::new(|| {

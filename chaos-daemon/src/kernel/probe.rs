@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::bpf::{BpfError, Capacity, Family, Programs, kernel_has_tcx};
 use super::netlink::NetlinkError;
-use super::netlink::probe::probe;
+use super::netlink::probe::{probe, probe_htb};
 use super::{process, systemd, trace};
 use crate::host::btf::BtfError;
 use crate::host::{
@@ -19,10 +19,14 @@ use crate::host::{
 use crate::request::chain;
 use crate::spec::Requirement;
 
+fn release() -> String {
+    nix::sys::utsname::uname()
+        .map_or("unknown".to_owned(), |name| name.release().to_string_lossy().into_owned())
+}
+
 /// Tries what most faults need, and the rest when it is asked for. Takes some milliseconds, and longer when modules have to be loaded.
 pub fn facts() -> Facts {
-    let release = nix::sys::utsname::uname()
-        .map_or("unknown".to_owned(), |name| name.release().to_string_lossy().into_owned());
+    let release = release();
     let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
     let processors = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false)).count();
     let tcx = kernel_has_tcx().unwrap_or(false);
@@ -59,6 +63,7 @@ pub fn facts() -> Facts {
         controllers,
         tracing,
         descriptors: process::no_descriptors(),
+        htb: WhenAsked::new(htb),
         call_programs: WhenAsked::new(calls),
         sever_programs: WhenAsked::new(severance),
         files: WhenAsked::new(|| aside(files)),
@@ -66,6 +71,15 @@ pub fn facts() -> Facts {
         systemd,
         sysrq: panic::no_trigger(),
     }
+}
+
+/// Makes an htb where nobody meets it.
+fn htb() -> Result<(), Lack> {
+    let release = release();
+    let Some(why) = unusable(probe_htb(), &release) else { return Ok(()) };
+    let name = Requirement::Htb.name();
+    let remedy = why.remedy(&name, "CONFIG_NET_SCH_HTB", &release);
+    Err(Lack { what: format!("{name} ({why})"), remedy })
 }
 
 /// Loads the programs for control groups.

@@ -165,6 +165,10 @@ mod tests {
         assert_eq!(of(eth0(), json!({"preset": "dsl"})), Severity::Degraded);
         assert_eq!(of(eth0(), json!({"up_loss_percent": 100})), Severity::Outage);
         assert_eq!(of(out, json!({"up_delay_ms": 5, "down_loss_percent": 100})), Severity::Degraded);
+        let trace = |text: &str| of(eth0(), json!({"up_trace": text}));
+        assert_eq!(trace("time_s,loss_percent\n0,0\n5,100"), Severity::Outage);
+        assert_eq!(trace("time_s,rate_kbit\n0,100\n5,0"), Severity::Outage);
+        assert_eq!(trace("time_s,rate_kbit\n0,100\n0.5,0"), Severity::Degraded);
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl FaultRequest {
     /// A link of which at least one way is met that changes something.
     pub(super) fn impair_by_link(&self, link: Link) -> Result<Effect, SpecError> {
         let effect = self.impair_both(Impairment::Link(link))?;
-        if let Effect::Impair { traffic, .. } = &effect {
+        if let Effect::Impair { traffic, impairment: Impairment::Link(link), .. } = &effect {
             link.check(&traffic.directions)?;
         }
         Ok(effect)

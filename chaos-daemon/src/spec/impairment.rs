@@ -20,7 +20,7 @@ pub(super) const MOST_JITTER_MS: f64 = 2147.0;
 /// The least share of packets that can be asked for, in percent: one in a million.
 const LEAST_SHARE: f64 = 0.0001;
 /// The lowest and the highest rate, in thousands of bits per second: less than the lowest holds a packet for seconds.
-pub(super) const RATE_KBIT: (u64, u64) = (8, 100_000_000);
+pub(crate) const RATE_KBIT: (u64, u64) = (8, 100_000_000);
 
 /// One thing that is wrong with a path.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl Impairment {
     pub(super) fn loses_all(&self, directions: &[Direction]) -> bool {
         match self {
             Self::Loss(Loss::Random(chance)) | Self::Corrupt(chance) => chance.share == Probability::CERTAIN,
-            Self::Link(link) => directions.iter().any(|way| link.way(*way).loss == Probability::CERTAIN),
+            Self::Link(link) => link.cuts_off(directions),
             Self::Loss(Loss::GilbertElliott(_) | Loss::FourState(_))
             | Self::Duplicate(_)
             | Self::Delay(_)

@@ -8,13 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::impairment::{MOST_JITTER_MS, RATE_KBIT};
 use super::target::Direction;
+use super::trace::{LONGEST_PERIOD, LONGEST_TEXT, Told, Trace};
 use super::units::{Probability, SpecError, time};
 
 /// The largest delay of one way: what waits behind it is let out when the daemon stops.
-const MOST_DELAY_MS: f64 = 20_000.0;
+pub(super) const MOST_DELAY_MS: f64 = 20_000.0;
 
 /// A link.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Link {
     /// By whose name it was asked for, if so.
     pub preset: Option<Preset>,
@@ -22,6 +23,10 @@ pub struct Link {
     pub up: OneWay,
     /// What arrives here.
     pub down: OneWay,
+    /// How what leaves changes, if it does; `up` is how it begins.
+    pub up_trace: Option<Trace>,
+    /// Likewise of what arrives.
+    pub down_trace: Option<Trace>,
 }
 
 /// One way over a link.
@@ -138,7 +143,7 @@ impl Preset {
             loss: Probability::new("loss", loss / 100.0).unwrap_or(Probability::NEVER),
             kbit: Some(kbit).filter(|kbit| *kbit > 0),
         };
-        Link { preset: Some(self), up: way(up), down: way(down) }
+        Link { preset: Some(self), up: way(up), down: way(down), ..CLEAR_LINK }
     }
 }
 
@@ -171,30 +176,90 @@ pub(super) struct LinkParams {
     /// Thousands of bits per second that arrive, with Ethernet headers.
     #[schemars(range(min = RATE_KBIT.0, max = RATE_KBIT.1))]
     down_rate_kbit: Option<u64>,
+    /// How what leaves changes: a CSV of time_s and rate_kbit, delay_ms or loss_percent, or a packet-delivery trace of Mahimahi.
+    #[schemars(length(max = LONGEST_TEXT))]
+    up_trace: Option<String>,
+    /// How what arrives changes, likewise.
+    #[schemars(length(max = LONGEST_TEXT))]
+    down_trace: Option<String>,
+    /// When traces begin anew; after their last step unless it is given.
+    #[schemars(range(min = 0.1, max = LONGEST_PERIOD.as_secs_f64()))]
+    trace_period_seconds: Option<f64>,
 }
 
 /// One that changes nothing.
 const CLEAR: OneWay =
     OneWay { delay: Duration::ZERO, jitter: Duration::ZERO, loss: Probability::NEVER, kbit: None };
 
+const CLEAR_LINK: Link = Link { preset: None, up: CLEAR, down: CLEAR, up_trace: None, down_trace: None };
+
 impl LinkParams {
     /// The link.
     pub(super) fn link(&self) -> Result<Link, SpecError> {
-        let preset = self.preset.map(Preset::link);
-        let start = preset.unwrap_or(Link { preset: None, up: CLEAR, down: CLEAR });
-        let up = [self.up_delay_ms, self.up_jitter_ms, self.up_loss_percent];
-        let down = [self.down_delay_ms, self.down_jitter_ms, self.down_loss_percent];
-        let link = Link {
-            up: start.up.with("up", up, self.up_rate_kbit)?,
-            down: start.down.with("down", down, self.down_rate_kbit)?,
-            ..start
+        let start = self.preset.map_or(CLEAR_LINK, Preset::link);
+        let period = self.trace_period_seconds.map(Duration::from_secs_f64);
+        let up = Given {
+            numbers: [self.up_delay_ms, self.up_jitter_ms, self.up_loss_percent],
+            kbit: self.up_rate_kbit,
+            trace: self.up_trace.as_deref(),
         };
-        if [link.up, link.down] == [CLEAR, CLEAR] {
+        let down = Given {
+            numbers: [self.down_delay_ms, self.down_jitter_ms, self.down_loss_percent],
+            kbit: self.down_rate_kbit,
+            trace: self.down_trace.as_deref(),
+        };
+        if period.is_some() && up.trace.or(down.trace).is_none() {
+            let problem = "nothing has a period but a trace: give params.up_trace or params.down_trace";
+            return Err(SpecError::new("params.trace_period_seconds", problem));
+        }
+        let (up, up_trace) = up.of("up", start.up, period)?;
+        let (down, down_trace) = down.of("down", start.down, period)?;
+        let link = Link { preset: start.preset, up, down, up_trace, down_trace };
+        if link == (Link { preset: start.preset, ..CLEAR_LINK }) {
             let names = PRESETS.map(Preset::name).join(", ");
             let problem = format!("missing: give one of {names}, or numbers such as params.down_delay_ms");
             return Err(SpecError::new("params.preset", problem));
         }
         Ok(link)
+    }
+}
+
+/// What is given of one way.
+struct Given<'a> {
+    /// Delay, jitter and loss.
+    numbers: [Option<f64>; 3],
+    kbit: Option<u64>,
+    trace: Option<&'a str>,
+}
+
+impl Given<'_> {
+    /// The way, which is otherwise like `start`, and how it changes.
+    fn of(
+        self,
+        way: &str,
+        start: OneWay,
+        period: Option<Duration>,
+    ) -> Result<(OneWay, Option<Trace>), SpecError> {
+        let field = format!("params.{way}_trace");
+        let [mut delay, jitter, loss] = self.numbers;
+        let told = self.trace.map(|text| Told::read(&field, text, period)).transpose()?;
+        let Some(told) = told else { return Ok((start.with(way, self.numbers, self.kbit)?, None)) };
+        let given = [
+            ("rate_kbit", self.kbit.is_some()),
+            ("delay_ms", delay.is_some()),
+            ("loss_percent", loss.is_some()),
+        ];
+        if let Some(name) = told.quantities().find(|name| given.contains(&(*name, true))) {
+            let problem = format!("{field} says it already: leave one of them out");
+            return Err(SpecError::new(format!("params.{way}_{name}"), problem));
+        }
+        delay = told.longest_delay().map(|longest| longest.as_secs_f64() * 1e3).or(delay);
+        let trace = told.over(&field, start.with(way, [delay, jitter, loss], self.kbit)?)?;
+        match trace.steps.as_slice() {
+            // It never changes.
+            [step] if step.way.kbit != Some(0) => Ok((step.way, None)),
+            steps => Ok((steps.first().map_or(start, |step| step.way), Some(trace))),
+        }
     }
 }
 
@@ -207,9 +272,29 @@ impl Link {
         }
     }
 
+    /// How that way changes, if it does.
+    pub fn trace(&self, direction: Direction) -> Option<&Trace> {
+        match direction {
+            Direction::Egress => self.up_trace.as_ref(),
+            Direction::Ingress => self.down_trace.as_ref(),
+        }
+    }
+
+    /// Whether a way has a rate that changes.
+    pub fn has_traced_rates(&self) -> bool {
+        self.up_trace.iter().chain(&self.down_trace).any(Trace::has_rates)
+    }
+
+    /// Whether a way that packets of these directions take is one on which nothing gets through, for a while at least.
+    pub(super) fn cuts_off(&self, directions: &[Direction]) -> bool {
+        let mut ways = directions.iter().map(|direction| (self.way(*direction), self.trace(*direction)));
+        ways.any(|(way, trace)| trace.map_or(way.loss == Probability::CERTAIN, Trace::cuts_off))
+    }
+
     /// Refuses a link of which no way changes anything that packets of these directions take.
     pub(super) fn check(&self, directions: &[Direction]) -> Result<(), SpecError> {
-        if directions.iter().any(|direction| self.way(*direction) != CLEAR) {
+        let says = |direction: &Direction| self.way(*direction) != CLEAR || self.trace(*direction).is_some();
+        if directions.iter().any(says) {
             return Ok(());
         }
         let (met, other) =
@@ -296,5 +381,43 @@ mod tests {
         assert_eq!(field(json!({})), "params.preset");
         assert_eq!(field(json!({"up_loss_percent": 0})), "params.preset");
         assert_eq!(field(json!({"up_delay_ms": 1, "up_jitter_ms": 2})), "params.up_jitter_ms");
+    }
+
+    const CSV: &str = "time_s,rate_kbit\n0,2000\n1,8000";
+
+    #[test]
+    fn a_trace_goes_before_the_preset_and_what_it_does_not_say_is_as_without_it() {
+        let found = link(json!({"preset": "3g", "down_trace": CSV, "down_loss_percent": 1})).unwrap();
+        let steps = found.trace(Direction::Ingress).unwrap().steps.clone();
+        assert_eq!((steps.len(), found.trace(Direction::Egress), found.up.kbit), (2, None, Some(768)));
+        assert!(steps.iter().all(|step| step.way.delay == Duration::from_millis(150)), "{steps:?}");
+        assert!(found.has_traced_rates() && found.down == steps[0].way && steps[0].way.loss.get() > 0.0);
+        let still = link(json!({"up_trace": "time_s,delay_ms\n0,30", "up_jitter_ms": 5})).unwrap();
+        assert_eq!(
+            (still.trace(Direction::Egress), still.up.delay.as_millis()),
+            (None, 30),
+            "it never changes"
+        );
+        let nothing = link(json!({"up_trace": "time_s,delay_ms\n0,0"})).unwrap_err();
+        assert_eq!(nothing.field, "params.preset");
+    }
+
+    #[test]
+    fn a_number_beside_a_trace_that_says_it_and_a_period_without_a_trace_are_refused() {
+        let field = |params| link(params).unwrap_err().field;
+        assert_eq!(field(json!({"up_trace": CSV, "up_rate_kbit": 64})), "params.up_rate_kbit");
+        assert_eq!(
+            field(json!({"up_delay_ms": 5, "trace_period_seconds": 9})),
+            "params.trace_period_seconds"
+        );
+        assert_eq!(field(json!({"up_trace": CSV, "trace_period_seconds": 1})), "params.up_trace");
+        assert!(link(json!({"up_trace": CSV, "down_rate_kbit": 64, "up_delay_ms": 9})).is_ok());
+    }
+
+    #[test]
+    fn a_way_that_only_changes_later_changes_something() {
+        let late = link(json!({"up_trace": "time_s,delay_ms\n0,0\n5,100"})).unwrap();
+        assert_eq!(late.check(&[Direction::Egress]), Ok(()));
+        assert_eq!(late.check(&[Direction::Ingress]).unwrap_err().field, "params.down_delay_ms");
     }
 }

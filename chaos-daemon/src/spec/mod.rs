@@ -40,6 +40,7 @@ mod share;
 pub mod size;
 pub mod sockets;
 pub mod target;
+pub mod trace;
 pub mod traffic;
 pub mod units;
 pub mod windows;

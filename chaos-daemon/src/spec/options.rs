@@ -60,7 +60,7 @@ impl Parameter {
             Shape::Flag => Takes::Nothing,
             Shape::Number(_) if self.is_duration() => Takes::Anything,
             Shape::Number(_) | Shape::Model(_) => Takes::Number,
-            Shape::Whole(_) | Shape::Text(_) | Shape::List(..) => Takes::Text,
+            Shape::Whole(_) | Shape::Text(_) | Shape::Document(_) | Shape::List(..) => Takes::Text,
         }
     }
 
@@ -89,7 +89,7 @@ impl Parameter {
                 whole.ok_or_else(|| format!("{text:?} is not a whole number from 0 on"))
             }
             Shape::Flag => Err("takes no value".to_owned()),
-            Shape::Text(_) => Ok(Value::from(text)),
+            Shape::Text(_) | Shape::Document(_) => Ok(Value::from(text)),
             Shape::List(..) => Ok(text.split(',').map(Value::from).collect()),
             Shape::Model(_) => text.split(',').map(number).collect(),
         }

@@ -40,6 +40,8 @@ pub enum Shape {
     Whole(Bounds),
     /// One of these words, or any where there are none.
     Text(Vec<String>),
+    /// Text of many lines, which people have in a file; at most so many bytes.
+    Document(u64),
     /// Yes or no.
     Flag,
     /// Some of these words, or of any where there are none; at most so many.
@@ -127,6 +129,7 @@ impl Parameter {
                 let parts: Vec<_> = parts.iter().map(Parameter::line).collect();
                 Some(parts.join(", "))
             }
+            Shape::Document(most) => Some(format!("text of up to {most} bytes")),
             Shape::Text(_) | Shape::List(..) | Shape::Flag => None,
         }
     }
@@ -144,6 +147,13 @@ impl Parameter {
             Shape::Flag => wanted("true or false"),
             Shape::Text(_) if value.is_string() => Ok(()),
             Shape::Text(_) => wanted("text"),
+            Shape::Document(most) => match value.as_str().map(str::len) {
+                Some(length) if length as u64 <= *most => Ok(()),
+                Some(length) => {
+                    Err(SpecError::new(at, format!("{length} bytes are too long: give up to {most}")))
+                }
+                None => Err(SpecError::new(at, "text is needed")),
+            },
             Shape::List(..) if value.as_array().is_some_and(|all| all.iter().all(Value::is_string)) => Ok(()),
             Shape::List(..) => wanted("a list of texts"),
             Shape::Model(parts) => match value {
@@ -298,6 +308,10 @@ impl Parameter {
                 for (key, value) in one_of.as_object().into_iter().flatten() {
                     say(key, value.clone());
                 }
+            }
+            Shape::Document(most) => {
+                say("type", json!("string"));
+                say("maxLength", json!(most));
             }
             Shape::Flag => say("type", json!("boolean")),
             Shape::List(_, most) => {
@@ -470,6 +484,9 @@ fn shape(property: &Value) -> Shape {
             let order = property["x-order"].as_array().into_iter().flatten().filter_map(Value::as_str);
             Shape::Model(read(&order.collect::<Vec<_>>(), property))
         }
-        _ => Shape::Text(words(property)),
+        _ => match property["maxLength"].as_u64() {
+            Some(most) => Shape::Document(most),
+            None => Shape::Text(words(property)),
+        },
     }
 }

@@ -9,6 +9,8 @@ pub enum Requirement {
     Veth,
     /// The delay queue (`sch_netem`).
     Netem,
+    /// The queue whose rate can be changed while packets wait (`sch_htb`).
+    Htb,
     /// Control groups, version 2.
     CgroupV2,
     /// A controller in it.
@@ -38,6 +40,7 @@ impl Requirement {
             Self::PacketPrograms => "cls_bpf",
             Self::Veth => "veth",
             Self::Netem => "sch_netem",
+            Self::Htb => "sch_htb",
             Self::CgroupV2 => "cgroup2",
             Self::Controller(controller) => return format!("the cgroup controller {}", controller.name()),
             Self::Tracing => "ptrace",

@@ -18,7 +18,10 @@ pub(super) const KIND: Kind = Kind {
         "link_profiles::a_link_has_delay_loss_and_rate_of_its_own_each_way",
         "link_profiles::a_preset_is_the_link_of_its_name",
     ],
-)]),
+), netem("link_profile", "a trace", &[
+            "link_profiles::a_trace_has_its_rate_in_each_second_over_and_over",
+            "link_profiles::a_trace_of_delays_and_losses_is_replayed",
+        ])]),
     needs: Needs::Netem(&[("link_profile", || json!({"preset": "3g"}))]),
     struck: &[packets(Sign::Echoes, |aims| (aims.packets(), json!({"up_delay_ms": 300, "down_delay_ms": 300})))],
     ended: // As late as is told from what is prompt, and half of it lost. One way alone: two take an emulated machine longer than there is

@@ -19,7 +19,7 @@ pub(super) const QUEUE: Duration = Duration::from_millis(250);
 /// The first packets of a TCP connection, which come at once, find room at any rate.
 pub(super) const LEAST_PACKETS: u32 = 10;
 /// An Ethernet frame of the usual length.
-const FRAME: f64 = 1514.0;
+pub(super) const FRAME: f64 = 1514.0;
 
 /// The queue that does it.
 pub(super) fn queue(kbit: u64) -> Queue {

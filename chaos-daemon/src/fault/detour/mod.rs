@@ -21,8 +21,11 @@ mod packet_duplicate;
 mod packet_loss;
 mod packet_reorder;
 mod queue;
+mod replay;
 
+pub(super) use self::link_profile::OF_RATES;
 use self::queue::Queue;
+pub use self::replay::{Moment, Replay};
 use super::{LoopWork, Place, Plan, Ready, Work, attach_steps, matching, traffic_words};
 use crate::kernel::step::Step;
 use crate::spec::LifetimeClass;
@@ -59,6 +62,11 @@ pub fn plan(
         Impairment::Link(link) => link_profile::queue(link, *direction, &packets.directions),
     };
     let queues: Vec<_> = packets.directions.iter().map(|direction| (*direction, queue(direction))).collect();
+    let replays = packets.directions.iter().filter_map(|direction| match impairment {
+        Impairment::Link(link) => Some((*direction, Replay::of(link.trace(*direction)?))),
+        _ => None,
+    });
+    let replays = replays.collect();
     let longest = queues.iter().map(|(_, queue)| queue.longest).max().unwrap_or_default();
     let verb = queues.first().map(|(_, queue)| queue.verb.clone()).unwrap_or_default();
     let netem = |(direction, queue): (Direction, Queue)| (direction, queue.netem);
@@ -78,6 +86,7 @@ pub fn plan(
             packets,
             id: place.id,
             queues: queues.into_iter().map(netem).collect(),
+            replays,
             longest,
             counts_losses: matches!(impairment, Impairment::Loss(_)),
             names: names.to_vec(),

@@ -22,6 +22,12 @@ pub const FILTER_HANDLE: u32 = 1;
 /// Handle of every netem of ours, `c4a0:`. It only ever sits on a device of ours.
 pub const NETEM_HANDLE: u32 = 0xc4a0_0000;
 
+/// Handle of every htb of ours, likewise.
+pub const HTB_HANDLE: u32 = 0xc4a1_0000;
+
+/// Handle of the queue below it.
+pub const FIFO_HANDLE: u32 = 0xc4a2_0000;
+
 /// An end of a veth pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {

@@ -11,6 +11,7 @@ pub mod error;
 pub(crate) mod fake;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
+pub mod htb;
 pub mod link;
 pub mod marks;
 pub mod netem;
@@ -40,6 +41,7 @@ use crate::host::netns::NetNs;
 pub use self::belongings::Belongings;
 pub use self::clsact::{Clsact, Filter};
 pub use self::error::NetlinkError;
+pub use self::htb::Pace;
 pub use self::link::{Device, LinkLayer, VethPair};
 pub use self::netem::{Chance, Loss, Netem, NetemState};
 pub use self::qdisc::Qdisc;

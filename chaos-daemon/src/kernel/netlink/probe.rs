@@ -44,6 +44,22 @@ impl Support {
 /// # Errors
 /// When no namespace can be made: without CAP_SYS_ADMIN nothing can be tried.
 pub fn probe() -> Result<Support, NetlinkError> {
+    apart(in_private_namespace)
+}
+
+/// Finds out, likewise, whether there are rates that can be changed: few faults need them.
+///
+/// # Errors
+/// [`NetlinkError::MissingModule`] when there are none; as [`probe`].
+pub fn probe_htb() -> Result<(), NetlinkError> {
+    apart(async || {
+        NetNs::unshare().map_err(NetlinkError::NetNs)?;
+        // Every namespace has a loopback device, number 1.
+        Netlink::open()?.put_htb("try htb", 1).await
+    })
+}
+
+fn apart<T: Send>(tried: impl AsyncFnOnce() -> Result<T, NetlinkError> + Send) -> Result<T, NetlinkError> {
     thread::scope(|scope| {
         let thread = thread::Builder::new()
             .name("probe".to_owned())
@@ -53,7 +69,7 @@ pub fn probe() -> Result<Support, NetlinkError> {
                     .enable_all()
                     .build()
                     .map_err(NetlinkError::Open)?;
-                runtime.block_on(in_private_namespace())
+                runtime.block_on(tried())
             })
             .map_err(NetlinkError::Open)?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -90,6 +90,21 @@ impl Netlink {
         self.put_netem(operation, device.ifindex, handle, netem).await
     }
 
+    /// Has the netem of this handle, which is the root of a device of ours, do something else from now on. What waits in it stays, and
+    /// goes when it was to go. A rate and the probabilities beside a loss stay as they were unless they are given anew
+    /// (`netem_change`).
+    ///
+    /// # Errors
+    /// When there is none; [`NetlinkError::OutOfRange`] for a value the kernel would not honour.
+    pub async fn change_root_netem(
+        &self,
+        device: &Device,
+        handle: u32,
+        netem: &Netem,
+    ) -> Result<(), NetlinkError> {
+        self.send_netem(format!("change netem on {}", device.name), (device.ifindex, handle), netem, 0).await
+    }
+
     /// As [`Netlink::add_root_netem`], on any device: only for the probe, in its private namespace.
     pub(super) async fn put_netem(
         &self,
@@ -98,6 +113,16 @@ impl Netlink {
         handle: u32,
         netem: &Netem,
     ) -> Result<(), NetlinkError> {
+        self.send_netem(operation, (ifindex, handle), netem, NLM_F_CREATE | NLM_F_EXCL).await
+    }
+
+    async fn send_netem(
+        &self,
+        operation: String,
+        (ifindex, handle): (u32, u32),
+        netem: &Netem,
+        flags: u16,
+    ) -> Result<(), NetlinkError> {
         let options = match netem.encode() {
             Ok(options) => options,
             Err(problem) => return Err(NetlinkError::OutOfRange { operation, problem }),
@@ -105,7 +130,7 @@ impl Netlink {
         let mut message = tc_message(ifindex, handle, Qdisc::ROOT);
         message.attributes.push(TcAttribute::Kind(KIND.to_owned()));
         message.attributes.push(TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
-        self.request(&operation, Message::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL)
+        self.request(&operation, Message::NewQueueDiscipline(message), flags)
             .await
             .map(drop)
             // "Specified qdisc kind is unknown" (qdisc_create in net/sched/sch_api.c).
