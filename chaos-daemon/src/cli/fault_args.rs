@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::duration;
 use crate::spec::options::Takes;
 use crate::spec::parameter::{Unit, plain};
-use crate::spec::trace::shortened;
+use crate::spec::trace::{period, shortened};
 use crate::spec::{
     FAULT_TYPES, FaultName, FaultOptions, FaultType, Parameter, Shape, SpecError, TargetRequest,
 };
@@ -212,20 +212,21 @@ fn given<'a>(
 /// # Errors
 /// Names the option, and the file that cannot be read or is too long.
 pub(super) fn with_files(mut fault: FaultOptions) -> Result<FaultOptions, SpecError> {
+    let period = period(&fault.params);
     for parameter in fault.fault_type.options() {
         if let Shape::Document(most) = parameter.shape
             && let Some(Value::String(text)) = fault.params.get_mut(&parameter.name)
             && let Some(path) = text.strip_prefix('@')
         {
             let wrong = |problem| SpecError::new(format!("--{}", parameter.option()), problem);
-            *text = file(path, most).map_err(wrong)?;
+            *text = file(path, most, period).map_err(wrong)?;
         }
     }
     Ok(fault)
 }
 
-/// The text in a file of at most so many bytes. A longer one is a trace that is shortened.
-fn file(path: &str, most: u64) -> Result<String, String> {
+/// The text in a file of at most so many bytes. A longer one is a trace that is shortened, with its period.
+fn file(path: &str, most: u64, period: Option<Duration>) -> Result<String, String> {
     let unreadable = |error| format!("{path} cannot be read: {error}");
     let mut text = String::new();
     File::open(path)
@@ -239,7 +240,7 @@ fn file(path: &str, most: u64) -> Result<String, String> {
         return Ok(text);
     }
     let too_long = || format!("{path} has {} bytes: {most} is the most", text.len());
-    shortened(&text).filter(fits).ok_or_else(too_long)
+    shortened(&text, period).filter(fits).ok_or_else(too_long)
 }
 
 /// The name given, or one made up.
@@ -343,7 +344,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let option = format!("@{}", path.display());
             let words = ["link-profile", "--interface", "eth0", "--up-trace", option.as_str()];
-            assert!(read(&words).unwrap_err().contains("reads a @FILE, and nobody else does"));
+            assert!(read(&words).unwrap_err().contains("read a @FILE"));
             with_files(parsed(&words).unwrap())
         };
         let csv = "time_s,rate_kbit\n0,8\n1,9";

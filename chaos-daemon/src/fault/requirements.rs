@@ -69,7 +69,9 @@ fn needs(fault: &Fault) -> (Option<&'static str>, Vec<Requirement>) {
         Effect::Sever { .. } => (Some(OF_SERVICE), sever::REQUIREMENTS),
         Effect::Limit { limit, .. } => (Some(limit.resource()), of_resource(limit.resource())),
         Effect::Hoard { what: Hoard::Oom { .. }, .. } => (Some(WITH_OOM), oom::REQUIREMENTS),
-        Effect::Impair { impairment: Impairment::Link(link), .. } if link.has_traced_rates() => {
+        Effect::Impair { traffic, impairment: Impairment::Link(link), .. }
+            if link.has_traced_rates(&traffic.directions) =>
+        {
             (Some(OF_RATES), detour::OF_RATES)
         }
         _ => (None, fault.fault_type.needs()),

@@ -187,10 +187,11 @@ fn arm(
     let beside = NetNs::current().map_err(ArmError::Namespace)?;
     let private = NetNs::unshare().map_err(ArmError::Namespace)?;
     let pair = netlink(async |here| {
-        let pair = here
-            .create_veth_pair(&marks::near_name(id), &Netlink::open_in(beside)?, &marks::far_name(id))
-            .await?;
+        let beside = Netlink::open_in(beside)?;
+        let pair = here.create_veth_pair(&marks::near_name(id), &beside, &marks::far_name(id)).await?;
         if let Some(pace) = first_pace(work, direction) {
+            // One segment of 64 KiB would be owed for through many steps.
+            beside.cut_up_segments(&pair.near).await?;
             here.add_root_htb(&pair.far, pace).await?;
         }
         here.set_up(pair.far.ifindex).await?;

@@ -177,6 +177,8 @@ impl FaultView {
     /// Fills in what is known of a fault that was injected.
     pub(super) fn set_status(&mut self, status: &FaultStatus) {
         let ended = status.state == FaultState::Ended;
+        // Its registration may be of another type by now.
+        self.fault_type = status.fault_type.name().to_owned();
         self.active = Some(!ended);
         self.state = Some(word(status.state));
         self.description = Some(status.description.clone());

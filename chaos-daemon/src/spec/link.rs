@@ -280,9 +280,9 @@ impl Link {
         }
     }
 
-    /// Whether a way has a rate that changes.
-    pub fn has_traced_rates(&self) -> bool {
-        self.up_trace.iter().chain(&self.down_trace).any(Trace::has_rates)
+    /// Whether a way that packets of these directions take has a rate that changes.
+    pub fn has_traced_rates(&self, directions: &[Direction]) -> bool {
+        directions.iter().filter_map(|direction| self.trace(*direction)).any(Trace::has_rates)
     }
 
     /// Whether a way that packets of these directions take is one on which nothing gets through, for a while at least.
@@ -391,7 +391,11 @@ mod tests {
         let steps = found.trace(Direction::Ingress).unwrap().steps.clone();
         assert_eq!((steps.len(), found.trace(Direction::Egress), found.up.kbit), (2, None, Some(768)));
         assert!(steps.iter().all(|step| step.way.delay == Duration::from_millis(150)), "{steps:?}");
-        assert!(found.has_traced_rates() && found.down == steps[0].way && steps[0].way.loss.get() > 0.0);
+        assert!(
+            found.has_traced_rates(Direction::BOTH)
+                && found.down == steps[0].way
+                && steps[0].way.loss.get() > 0.0
+        );
         let still = link(json!({"up_trace": "time_s,delay_ms\n0,30", "up_jitter_ms": 5})).unwrap();
         assert_eq!(
             (still.trace(Direction::Egress), still.up.delay.as_millis()),

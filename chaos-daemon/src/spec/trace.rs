@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::impairment::RATE_KBIT;
 use super::link::{MOST_DELAY_MS, OneWay};
@@ -58,8 +59,13 @@ impl Trace {
     /// Whether for a second or more nothing at all gets through.
     pub fn cuts_off(&self) -> bool {
         let lost = |step: &Step| step.way.loss == Probability::CERTAIN;
-        let held = |step: &Step| step.way.kbit == Some(0) && step.lasts >= Duration::from_secs(1);
-        self.steps.iter().any(|step| lost(step) || held(step))
+        let mut held = Duration::ZERO;
+        // Twice, since the first comes after the last.
+        let mut stands_still = self.steps.iter().chain(&self.steps).map(|step| {
+            held = if step.way.kbit == Some(0) { held + step.lasts } else { Duration::ZERO };
+            held >= Duration::from_secs(1)
+        });
+        stands_still.any(|stands_still| stands_still) || self.steps.iter().any(lost)
     }
 }
 
@@ -136,10 +142,17 @@ impl Told {
     }
 }
 
-/// The same trace as a shorter CSV, where that says as much as is replayed: of deliveries how many there are in each step.
-pub(crate) fn shortened(text: &str) -> Option<String> {
+/// After what time a fault with these parameters begins its traces anew, if it says so.
+pub(crate) fn period(params: &Map<String, Value>) -> Option<Duration> {
+    let seconds = params.get("trace_period_seconds")?.as_f64()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The same trace as a shorter CSV, where that says as much as is replayed: of deliveries how many there are in each step. It begins
+/// anew after `period`, or where it ends itself.
+pub(crate) fn shortened(text: &str, period: Option<Duration>) -> Option<String> {
     lines(text).next().filter(|(_, first)| is_number(first))?;
-    let told = deliveries(lines(text)).and_then(|all| windows(&all, None)).ok()?;
+    let told = deliveries(lines(text)).and_then(|all| windows(&all, period)).ok()?;
     let mut csv = "time_s,rate_kbit\n".to_owned();
     for Row { at, kbit, .. } in told.rows {
         let _ = writeln!(csv, "{:.3},{}", at.as_secs_f64(), kbit.unwrap_or_default());
@@ -258,7 +271,7 @@ fn columns(line: &str) -> Result<Vec<usize>, String> {
     for name in line.split(',').map(str::trim) {
         let known = COLUMNS.iter().position(|known| *known == name).ok_or_else(|| {
             let hint = if name.starts_with('@') {
-                "; `chaosctl inject` reads a @FILE, and nobody else does"
+                "; only `chaosctl inject` and `chaosctl targets` read a @FILE"
             } else {
                 ""
             };

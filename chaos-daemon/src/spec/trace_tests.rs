@@ -59,10 +59,12 @@ fn a_long_trace_of_deliveries_has_longer_windows_and_as_many_packets() {
 fn a_shorter_text_of_deliveries_says_the_same() {
     let lines: Vec<_> = (1..=19_500).filter(|ms| ms / 500 % 3 != 1).map(|ms| ms.to_string()).collect();
     let text = lines.join("\n");
-    let short = shortened(&text).unwrap();
+    let short = shortened(&text, None).unwrap();
     assert!(short.len() < text.len() / 20, "{}", short.len());
     assert_eq!(read(&short, None), read(&text, None));
-    assert_eq!(shortened("time_s,rate_kbit\n0,64"), None);
+    let short = shortened(&text, Some(Duration::from_secs(60))).unwrap();
+    assert_eq!(read(&short, Some(60_000)), read(&text, Some(60_000)), "also with a pause at its end");
+    assert_eq!(shortened("time_s,rate_kbit\n0,64", None), None);
 }
 
 #[test]
@@ -71,7 +73,7 @@ fn what_is_no_trace_is_refused_by_its_line() {
         ("", "is empty"),
         ("# nothing\n\n", "is empty"),
         ("@up.csv", "line 1: \"@up.csv\" is no column"),
-        ("@up.csv", "`chaosctl inject` reads a @FILE"),
+        ("@up.csv", "only `chaosctl inject` and `chaosctl targets` read a @FILE"),
         (
             "time_s,speed\n0,1",
             "line 1: \"speed\" is no column: give time_s, and of rate_kbit, delay_ms, loss_percent",
@@ -118,5 +120,7 @@ fn a_trace_cuts_off_where_all_is_lost_or_nothing_gets_through_for_a_second() {
     let cuts_off = |text| read(text, None).unwrap().cuts_off();
     assert!(cuts_off("time_s,loss_percent\n0,0\n1,100"));
     assert!(cuts_off("time_s,rate_kbit\n0,8\n1,0"));
+    assert!(cuts_off("time_s,rate_kbit,delay_ms\n0,8,0\n1,0,0\n1.6,0,5\n2.2,8,0"));
+    assert!(cuts_off("time_s,rate_kbit\n0,0\n0.6,8\n2,0\n2.6,0"));
     assert!(!cuts_off("time_s,rate_kbit\n0,8\n0.9,0"));
 }

@@ -72,6 +72,9 @@ async fn to_register_again_replaces_and_leaves_the_active_fault_alone() {
     assert_eq!(again["fault_type"], "resource_exhaustion");
     assert!(again["message"].as_str().unwrap().contains("goes on as it was"), "{again}");
     assert_eq!(client.fault("f", "register", changed).await["status"], "registered");
+    let (status, _) = client.call("chaos_status", json!({})).await;
+    let fault = &status["active_faults"][0];
+    assert_eq!((&fault["fault_type"], &fault["active"]), (&json!("network_partition"), &json!(true)));
     assert_eq!(server.take_asked(), ["inject f"]);
     assert_eq!(server.active.lock().unwrap().len(), 1);
 }

@@ -1,6 +1,9 @@
 //! A link as a whole: each way has the delay, the loss and the rate that it was given. A sender and a receiver of the test count and
 //! time packets.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -10,12 +13,12 @@ use super::effects::inject_netem;
 use super::impairments::{assert_clear, back, out, throughput};
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests};
-use crate::Error;
 use crate::fault::Fault;
 use crate::late::HANG;
 use crate::process::wait_until;
 use crate::runner::FIGURE;
 use crate::trace::{Load, quantile, tolerance};
+use crate::{Error, Pair};
 
 tests![
     a_link_has_delay_loss_and_rate_of_its_own_each_way,
@@ -24,6 +27,8 @@ tests![
     a_trace_has_its_rate_in_each_second_over_and_over,
     a_trace_of_deliveries_has_as_many_in_each_second_and_none_where_there_are_none,
     a_trace_of_delays_and_losses_is_replayed,
+    a_rate_of_0_lets_one_small_packet_through_as_one_full_packet,
+    a_connection_goes_on_soon_after_a_rate_of_0_though_its_segments_are_large,
     a_trace_ends_with_its_holder_and_leaves_nothing,
     a_trace_in_a_file_is_read_by_chaosctl_and_by_nobody_else,
 ];
@@ -204,6 +209,46 @@ fn a_trace_of_delays_and_losses_is_replayed(_: &Context) -> TestResult {
         assert!((late - 0.375).abs() < 0.1 && quantile(&times, 0.0) > 19.0, "{late:.3} of them were late");
         let lost = trace.lost();
         assert!((lost - 0.2).abs() < tolerance(0.2, 800) + 0.02, "{lost:.3} were lost");
+        Ok(())
+    })
+}
+
+fn a_rate_of_0_lets_one_small_packet_through_as_one_full_packet(_: &Context) -> TestResult {
+    linked(&json!({"up_trace": "time_s,rate_kbit\n0,0\n60,1000\n"}), |scene| {
+        // Less in all than one full packet has, and one of 1.5 s gets through.
+        let trace = out(scene, Load { bytes: 20, ..Load::of(20, 5) })?;
+        assert!(trace.received() <= 4, "{} of 20 got through in 4 s", trace.received());
+        Ok(())
+    })
+}
+
+/// Segments of 64 KiB would be owed for through all the steps that follow.
+fn a_connection_goes_on_soon_after_a_rate_of_0_though_its_segments_are_large(_: &Context) -> TestResult {
+    const LONG: Duration = Duration::from_secs(6);
+    let trace = "time_s,rate_kbit\n0,4000\n1,0\n1.5,4000\n2.5,0\n3,4000\n";
+    linked(&json!({"down_trace": trace, "trace_period_seconds": 4}), |scene| {
+        let bind = || TcpListener::bind((Pair::NEAR_V4, 0));
+        let listener = scene.pair.near.run(bind).map_err(Error::io("bind", "a listener"))?;
+        let to = listener.local_addr().map_err(Error::io("ask", "the listener"))?;
+        let sender = scene.pair.far.run(|| TcpStream::connect(to));
+        let mut sender = sender.map_err(Error::io("connect to", "the listener"))?;
+        let (mut receiver, _) = listener.accept().map_err(Error::io("accept", "a connection"))?;
+        let begun = Instant::now();
+        let sending = thread::spawn(move || while sender.write_all(&[0; 1 << 16]).is_ok() {});
+        let (mut longest, mut last, mut bytes) = (Duration::ZERO, begun, vec![0; 1 << 16]);
+        receiver.set_read_timeout(Some(LONG)).map_err(Error::io("set", "a time-out"))?;
+        while begun.elapsed() < LONG {
+            let read = receiver.read(&mut bytes);
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+            if !read.is_ok_and(|read| read > 0) {
+                break;
+            }
+        }
+        drop(receiver);
+        assert!(sending.join().is_ok());
+        println!("{FIGURE}trace: nothing for {longest:.1?} at most, beside steps of 0.5 s at a rate of 0");
+        assert!(longest < Duration::from_secs(3), "nothing came for {longest:?}");
         Ok(())
     })
 }

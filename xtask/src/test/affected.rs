@@ -243,7 +243,7 @@ fn is_rust(path: &str) -> bool {
 /// A file of one kind of fault: its tests on this host and on a kernel that has all that it needs, and every end of it.
 fn of_kind(path: &str, kinds: &[(String, String)], selection: &mut Selection) -> bool {
     let file = path.strip_prefix(FAULTS).and_then(|rest| rest.strip_suffix(".rs"));
-    let Some(stem) = file else { return false };
+    let Some(stem) = file.and_then(|file| file.rsplit('/').next()) else { return false };
     let own = [stem];
     let names = KINDS_OF.iter().find(|(file, _)| *file == stem).map_or(&own[..], |(_, names)| names);
     let tests: Vec<_> = kinds
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_fault_asks_for_its_own_tests_and_every_end_of_it() {
-        let selection = of(&["chaos-daemon/src/fault/latency.rs"]);
+        let selection = of(&["chaos-daemon/src/fault/detour/latency.rs"]);
         assert_eq!(selection.filters("host"), ["kernel-tests::effects::a_delay"]);
         assert_eq!(selection.filters("vm"), ["kernel-tests::effects::a_delay"]);
         assert_eq!(selection.filters("sweep"), ["latency"]);
@@ -381,7 +381,7 @@ mod tests {
 
     #[test]
     fn whole_steps_are_not_narrowed_by_another_file() {
-        let selection = of(&["chaos-daemon/src/fault/latency.rs", "chaos-daemon/src/holder/arm.rs"]);
+        let selection = of(&["chaos-daemon/src/fault/detour/latency.rs", "chaos-daemon/src/holder/arm.rs"]);
         assert!(selection.has("host") && selection.filters("host").is_empty());
     }
 

@@ -13,9 +13,12 @@ pub(super) fn check(fix: bool) -> Result<Option<String>, Error> {
     }
     match run::text(&mut command) {
         Ok(text) if text.contains(" 1 passed") => Ok(None),
-        Ok(text) => Ok(Some(format!("README.md:1: the tables of faults were not compared: {}", text.trim()))),
+        Ok(text) => {
+            Ok(Some(format!("docs/parameters.md:1: the tables of faults were not compared: {}", text.trim())))
+        }
         Err(Error::Status { .. }) => Ok(Some(
-            "README.md:1: a table of faults or parameters is not the code's: cargo xtask tidy --fix".into(),
+            "docs/parameters.md:1: a table of faults or parameters is not the code's: cargo xtask tidy --fix"
+                .into(),
         )),
         Err(error) => Err(error),
     }

@@ -21,7 +21,7 @@ use crate::run;
 /// Options of `cargo xtask tidy`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Write anew the README's table of faults and ARCHITECTURE.md's of what is opened; lower the numbers of long sentences
+    /// Write anew the tables of faults in docs/ and ARCHITECTURE.md's of what is opened; lower the numbers of long sentences
     #[arg(long)]
     fix: bool,
     /// Print figures of the tree instead: lines, circles of files, look-ups by strings

@@ -52,14 +52,14 @@ impl Moment {
 impl Replay {
     /// That of a trace.
     pub(super) fn of(trace: &Trace) -> Self {
-        let moment = |(index, step): (usize, &Step)| Moment {
+        let moment = |(step, after): (&Step, Option<u64>)| Moment {
             lasts: step.lasts,
             delay: step.way.delay,
             jitter: step.way.jitter,
             loss: step.way.loss.threshold(),
-            pace: step.way.kbit.map(|kbit| pace(kbit, step.lasts, rate_after(&trace.steps, index))),
+            pace: step.way.kbit.map(|kbit| pace(kbit, step.lasts, after)),
         };
-        Self { moments: trace.steps.iter().enumerate().map(moment).collect() }
+        Self { moments: trace.steps.iter().zip(rates_after(&trace.steps)).map(moment).collect() }
     }
 
     /// Which moment it is so long after the beginning, and how long it still is.
@@ -94,18 +94,27 @@ impl Replay {
 
     /// The pace by which everything that waits is let out, of one that has paces.
     pub fn all_out(&self) -> Option<Pace> {
-        self.paces().map(|pace| pace.limit).max().map(|limit| Pace { rate: RATE_KBIT.1 * 1000 / 8, limit })
+        let limit = self.paces().map(|pace| pace.limit).max()?;
+        Some(Pace { rate: RATE_KBIT.1 * 1000 / 8, limit, least: 0 })
     }
 }
 
-/// The next rate above 0 behind a step, if there is one.
-fn rate_after(steps: &[Step], index: usize) -> Option<u64> {
-    let after = steps.iter().cycle().skip(index + 1).take(steps.len());
-    after.filter_map(|step| step.way.kbit).find(|kbit| *kbit > 0)
+/// The next rate above 0 behind each step, if there is one.
+fn rates_after(steps: &[Step]) -> Vec<Option<u64>> {
+    let mut all = vec![None; steps.len()];
+    let mut next = None;
+    // Twice, since the first comes after the last.
+    for _ in 0..2 {
+        for (after, step) in all.iter_mut().zip(steps).rev() {
+            *after = next;
+            next = step.way.kbit.filter(|kbit| *kbit > 0).or(next);
+        }
+    }
+    all
 }
 
-/// A rate of 0 is less than one full packet in the step, or the lowest rate there is. The packet that leaves at the beginning is paid
-/// for until the end, and is the first of what may leave after it. As many may wait as when it goes on.
+/// A rate of 0 is less than one packet in the step, however short that is, or the lowest rate there is. The packet that leaves at the
+/// beginning is paid for until the end, and is the first of what may leave after it. As many may wait as when it goes on.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -114,11 +123,13 @@ fn rate_after(steps: &[Step], index: usize) -> Option<u64> {
 fn pace(kbit: u64, lasts: Duration, after: Option<u64>) -> Pace {
     if kbit > 0 {
         let frames = frames_per_second(kbit);
-        return Pace { rate: kbit * 1000 / 8, limit: packets(QUEUE.as_secs_f64() * frames, LEAST_PACKETS) };
+        let limit = packets(QUEUE.as_secs_f64() * frames, LEAST_PACKETS);
+        return Pace { rate: kbit * 1000 / 8, limit, least: 0 };
     }
     let next = pace(after.unwrap_or(RATE_KBIT.0).max(RATE_KBIT.0), lasts, None);
     let until = lasts.as_secs_f64() + FRAME / per_second(next.rate);
-    Pace { rate: ((FRAME / until) as u64).max(RATE_KBIT.0 * 1000 / 8), limit: next.limit }
+    let rate = ((FRAME / until) as u64).max(RATE_KBIT.0 * 1000 / 8);
+    Pace { rate, limit: next.limit, least: FRAME as u16 }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bounded by the request's parser far below 2^53")]
@@ -132,13 +143,11 @@ mod tests {
     use crate::spec::Probability;
     use crate::spec::link::OneWay;
 
+    fn way(kbit: Option<u64>) -> OneWay {
+        OneWay { delay: Duration::from_millis(20), jitter: Duration::ZERO, loss: Probability::NEVER, kbit }
+    }
+
     fn replay(steps: &[(u64, Option<u64>)]) -> Replay {
-        let way = |kbit| OneWay {
-            delay: Duration::from_millis(20),
-            jitter: Duration::ZERO,
-            loss: Probability::NEVER,
-            kbit,
-        };
         let steps =
             steps.iter().map(|(ms, kbit)| Step { lasts: Duration::from_millis(*ms), way: way(*kbit) });
         Replay::of(&Trace { steps: steps.collect() })
@@ -157,26 +166,38 @@ mod tests {
     #[test]
     fn each_step_has_a_rate_and_room_of_its_own() {
         let paces: Vec<_> = replay(&[(1000, Some(8000)), (1000, Some(100))]).paces().collect();
-        assert_eq!(paces, [Pace { rate: 1_000_000, limit: 165 }, Pace { rate: 12_500, limit: 10 }]);
+        let pace = |rate, limit| Pace { rate, limit, least: 0 };
+        assert_eq!(paces, [pace(1_000_000, 165), pace(12_500, 10)]);
         assert!(replay(&[(1000, None)]).paces().next().is_none());
         assert_eq!(replay(&[(1000, None)]).all_out(), None);
     }
 
     #[test]
-    fn a_rate_of_0_is_one_full_packet_which_is_the_first_of_the_next_step() {
+    fn a_rate_of_0_is_one_packet_however_short_which_is_the_first_of_the_next_step() {
         let paces: Vec<_> = replay(&[(200, Some(0)), (1000, Some(1000))]).paces().collect();
         // 1514 bytes in 200 ms, and in the 12.1 ms that one takes after that.
-        assert_eq!(paces[0], Pace { rate: 7137, limit: 21 });
+        assert_eq!(paces[0], Pace { rate: 7137, limit: 21, least: 1514 });
         let long: Vec<_> = replay(&[(60_000, Some(0)), (1000, Some(1000))]).paces().collect();
         assert_eq!(long[0].rate, 1000, "and not so long that a removal waits for it");
         let never: Vec<_> = replay(&[(1000, Some(0))]).paces().collect();
         assert_eq!(never[0].rate, 1000);
+        let after = |steps: &[(u64, Option<u64>)]| {
+            let way = |kbit| OneWay { kbit, ..way(None) };
+            let step =
+                |(ms, kbit): &(u64, Option<u64>)| Step { lasts: Duration::from_millis(*ms), way: way(*kbit) };
+            rates_after(&steps.iter().map(step).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            after(&[(1, Some(0)), (1, Some(8)), (1, Some(0)), (1, Some(0))]),
+            [Some(8), Some(8), Some(8), Some(8)]
+        );
+        assert_eq!(after(&[(1, Some(9)), (1, Some(8))]), [Some(8), Some(9)]);
     }
 
     #[test]
     fn what_waits_is_let_out_within_what_the_slowest_packet_takes() {
         let replay = replay(&[(1000, Some(0)), (1000, Some(8000))]);
         assert!(replay.longest_debt() < Duration::from_millis(1515), "{:?}", replay.longest_debt());
-        assert_eq!(replay.all_out(), Some(Pace { rate: 12_500_000_000, limit: 165 }));
+        assert_eq!(replay.all_out(), Some(Pace { rate: 12_500_000_000, limit: 165, least: 0 }));
     }
 }

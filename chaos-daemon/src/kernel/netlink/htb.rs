@@ -53,6 +53,8 @@ pub struct Pace {
     pub rate: u64,
     /// Packets that may wait.
     pub limit: u32,
+    /// Bytes that a packet counts for at least; 0 is what it has.
+    pub least: u16,
 }
 
 impl Pace {
@@ -63,7 +65,8 @@ impl Pace {
         let mut options = Vec::new();
         // `struct tc_ratespec`, for the rate and for the most, which is the same.
         for _ in 0..2 {
-            options.extend([0, ETHERNET, 0, 0, 0, 0, 0, 0]);
+            options.extend([0, ETHERNET, 0, 0, 0, 0]);
+            options.extend(self.least.to_ne_bytes());
             options.extend(rate.to_ne_bytes());
         }
         // Burst of each, quantum, level and priority.
@@ -184,14 +187,16 @@ mod tests {
     /// As tc of iproute2 writes `rate 1mbit quantum 1514`, but for its tables and its burst.
     #[test]
     fn a_class_is_written_as_the_kernel_reads_it() {
-        let bytes = Pace { rate: 125_000, limit: 10 }.class();
+        let bytes = Pace { rate: 125_000, limit: 10, least: 1514 }.class();
         let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!(bytes.len(), 4 + 44);
         assert_eq!((u16::from_ne_bytes([bytes[0], bytes[1]]), bytes[5]), (48, ETHERNET));
         assert_eq!([number(12), number(24)], [125_000; 2]);
+        let least = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        assert_eq!([least(10), least(22)], [1514; 2]);
         // 20 ms in ticks of 64 ns.
         assert_eq!([number(28), number(32), number(36)], [312_500, 312_500, QUANTUM]);
-        let fast = Pace { rate: 12_500_000_000, limit: 10 }.class();
+        let fast = Pace { rate: 12_500_000_000, limit: 10, least: 0 }.class();
         assert_eq!(fast.len(), bytes.len() + 2 * 12);
         assert!(fast.ends_with(&12_500_000_000_u64.to_ne_bytes()));
     }

@@ -168,6 +168,18 @@ impl Netlink {
         Ok(pair)
     }
 
+    /// Has a device send no segment that stands for several packets: the kernel cuts it up before (`gso_features_check` in
+    /// net/core/dev.c).
+    ///
+    /// # Errors
+    /// When it is not there, or the kernel refuses.
+    pub async fn cut_up_segments(&self, device: &Device) -> Result<(), NetlinkError> {
+        let mut message = with_index(device.ifindex);
+        message.attributes.push(LinkAttribute::GsoMaxSegs(1));
+        let operation = format!("have {} send single packets", device.name);
+        self.request(&operation, Message::SetLink(message), 0).await.map(drop)
+    }
+
     /// Keeps IPv6 from giving the device a link-local address when it comes up, and from announcing it. The
     /// kernel takes this only for a device that exists already.
     async fn no_ipv6_address(&self, device: &Device) -> Result<(), NetlinkError> {
