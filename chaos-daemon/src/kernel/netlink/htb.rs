@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use netlink_packet_core::{DecodeError, DefaultNla, Emitable, NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{DecodeError, DefaultNla, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage as Message;
 use netlink_packet_route::tc::{TcAttribute, TcMessage, TcStatsQueue};
 use nix::errno::Errno;
@@ -19,6 +19,7 @@ use super::error::NetlinkError;
 use super::link::Device;
 use super::marks::{FIFO_HANDLE, HTB_HANDLE, recognise_device};
 use super::qdisc::{Entry, Qdisc, tc_message};
+use super::wire::put;
 
 const KIND: &str = "htb";
 /// The kernel module that provides it.
@@ -87,13 +88,6 @@ fn discipline() -> Vec<u8> {
     let mut bytes = Vec::new();
     put(&mut bytes, TCA_HTB_INIT, numbers.into_iter().flat_map(u32::to_ne_bytes).collect());
     bytes
-}
-
-fn put(bytes: &mut Vec<u8>, kind: u16, value: Vec<u8>) {
-    let attribute = DefaultNla::new(kind, value);
-    let start = bytes.len();
-    bytes.resize(start + attribute.buffer_len(), 0);
-    attribute.emit(&mut bytes[start..]);
 }
 
 fn message(ifindex: u32, (handle, parent): (u32, u32), kind: &str, options: Vec<u8>) -> TcMessage {

@@ -3,10 +3,20 @@
 //! and an object that we cannot read must be an error, never an absence.
 
 use netlink_packet_core::{
-    DecodeError, NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable, NlasIterator,
-    parse_string, parse_u32,
+    DecodeError, DefaultNla, NLA_HEADER_SIZE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
+    NlasIterator, parse_string, parse_u32,
 };
 use netlink_packet_route::RouteNetlinkMessage;
+
+/// Writes an attribute behind what is there, with the padding that follows it.
+pub(super) fn put(bytes: &mut Vec<u8>, kind: u16, value: Vec<u8>) {
+    // Here alone: a request has a length by this trait, too.
+    use netlink_packet_core::Emitable;
+    let attribute = DefaultNla::new(kind, value);
+    let start = bytes.len();
+    bytes.resize(start + attribute.buffer_len(), 0);
+    attribute.emit(&mut bytes[start..]);
+}
 
 /// A message: typed on its way out, raw on its way in.
 #[derive(Debug)]

@@ -5,10 +5,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use netlink_packet_core::{DecodeError, DefaultNla, Emitable, NLA_F_NESTED, parse_u64};
+use netlink_packet_core::{DecodeError, NLA_F_NESTED, parse_u64};
 use serde::{Deserialize, Serialize};
 
-use super::super::wire::Attributes;
+use super::super::wire::{Attributes, put};
 use super::distribution;
 use crate::spec::Distribution;
 
@@ -242,13 +242,6 @@ fn read_rate(attributes: &Attributes<'_>) -> Result<u64, DecodeError> {
     }
     let [rate, ..] = attributes.get(TCA_NETEM_RATE).map_or(Ok([0; 4]), numbers)?;
     Ok(rate.into())
-}
-
-fn put(bytes: &mut Vec<u8>, kind: u16, value: Vec<u8>) {
-    let attribute = DefaultNla::new(kind, value);
-    let start = bytes.len();
-    bytes.resize(start + attribute.buffer_len(), 0);
-    attribute.emit(&mut bytes[start..]);
 }
 
 fn words(numbers: &[u32]) -> Vec<u8> {
