@@ -181,8 +181,16 @@ impl Shared {
         if matches!(way, Way::Panic { sync: true, .. }) {
             machine.sync();
         }
-        if *self.phase() == Phase::CalledOff {
-            return;
+        {
+            let mut phase = self.phase();
+            if *phase == Phase::CalledOff {
+                return;
+            }
+            // Nothing is written down of a host that stays up.
+            if !self.leased() {
+                *phase = lease_ran_out();
+                return;
+            }
         }
         if let Err(error) = (DownRecord { at: wall_clock(), ..record }).write(&work.record) {
             let path = work.record.display();
@@ -193,9 +201,7 @@ impl Shared {
         let mut phase = self.phase();
         *phase = match &*phase {
             Phase::CalledOff => Phase::CalledOff,
-            _ if !self.leased() => {
-                Phase::Failed("its lease had run out when its countdown was over".to_owned())
-            }
+            _ if !self.leased() => lease_ran_out(),
             _ => match machine.go_down(way) {
                 Ok(()) => Phase::Down,
                 Err(error) => Phase::Failed(chain(&error)),
@@ -205,6 +211,10 @@ impl Shared {
             forget(work);
         }
     }
+}
+
+fn lease_ran_out() -> Phase {
+    Phase::Failed("its lease had run out when its countdown was over".to_owned())
 }
 
 fn forget(work: &DownWork) {
@@ -359,6 +369,18 @@ mod tests {
         thread::sleep(2 * COUNTDOWN);
         assert!(countdown.downs().unwrap_err().contains("lease"));
         assert_eq!((stage.done().len(), stage.written()), (0, None));
+    }
+
+    #[test]
+    fn of_a_lease_that_has_run_out_nothing_is_written_down_even_for_a_moment() {
+        let mut stage = Stage::new(REBOOT);
+        // A write would fail, and say so.
+        stage.work.record = stage.work.record.join("no-such-folder");
+        let countdown = stage.start(1);
+        countdown.set_deadline(1);
+        wait_for(|| countdown.downs().is_err());
+        let why = countdown.downs().unwrap_err();
+        assert!(why.contains("lease"), "{why}");
     }
 
     #[test]
