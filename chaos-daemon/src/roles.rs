@@ -67,7 +67,7 @@ enum Command {
     /// Undo whatever a daemon that died has left; a daemon that is stopped is ended first.
     Recover {
         /// Runtime directory of the daemon that died.
-        #[arg(long, default_value = RUNTIME_DIR)]
+        #[arg(long, default_value = RUNTIME_DIR, value_parser = absolute)]
         runtime_dir: PathBuf,
         /// Also remove what carries our marks in this network namespace and no running daemon uses, journal or not.
         #[arg(long)]
@@ -85,7 +85,7 @@ enum Command {
     /// Guard the faults that outlive a daemon's processes: undo them when the daemon dies or hangs. Runs until SIGTERM.
     Guard {
         /// Runtime directory of the daemon to guard.
-        #[arg(long, default_value = RUNTIME_DIR)]
+        #[arg(long, default_value = RUNTIME_DIR, value_parser = absolute)]
         runtime_dir: PathBuf,
     },
     /// Write the manual pages.
@@ -161,13 +161,13 @@ enum RunnerPart {
 #[derive(clap::Args)]
 struct Run {
     /// Directory for the socket (`mcp.sock`), the lock and the kernel journal; on tmpfs.
-    #[arg(long, default_value = RUNTIME_DIR)]
+    #[arg(long, default_value = RUNTIME_DIR, value_parser = absolute)]
     runtime_dir: PathBuf,
     /// Directory for what outlives a boot.
-    #[arg(long, default_value = STATE_DIR)]
+    #[arg(long, default_value = STATE_DIR, value_parser = absolute)]
     state_dir: PathBuf,
     /// Policy file (TOML): what may be injected, by whom, for how long. Default: everything, bounded.
-    #[arg(long)]
+    #[arg(long, value_parser = absolute)]
     policy: Option<PathBuf>,
     /// Group whose members may use the socket, beside root. A socket that systemd passes has the owner that its unit
     /// says.
@@ -183,7 +183,7 @@ struct Run {
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = alerts::address)]
     alert_webhook: Option<SocketAddr>,
     /// File with a token that who tells of alerts has to have; needed where other hosts may.
-    #[arg(long, value_name = "FILE", requires = "alert_webhook")]
+    #[arg(long, value_name = "FILE", requires = "alert_webhook", value_parser = absolute)]
     alert_webhook_token_file: Option<PathBuf>,
     /// How to attach packet programs.
     #[arg(long, value_enum, default_value = "auto")]
@@ -541,6 +541,11 @@ fn fail(failure: &Failure) -> ExitCode {
     })
 }
 
+/// A path as it is from anywhere: the daemon's processes leave the folder in which it was started.
+fn absolute(text: &str) -> std::io::Result<PathBuf> {
+    std::path::absolute(text)
+}
+
 fn log_to_stderr() {
     use tracing_subscriber::EnvFilter;
     use tracing_subscriber::layer::SubscriberExt;
@@ -550,4 +555,24 @@ fn log_to_stderr() {
     let lines = || LogLines(std::io::stderr());
     let to_stderr = tracing_subscriber::fmt().with_writer(lines).with_ansi(false);
     to_stderr.with_env_filter(filter).with_target(false).finish().with(ByCaller).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_named_from_where_the_daemon_starts_is_known_from_everywhere() {
+        let parsed = Arguments::try_parse_from([
+            "chaos-daemon",
+            "run",
+            "--runtime-dir",
+            "run",
+            "--state-dir",
+            "state",
+        ]);
+        let Ok(Arguments { command: Command::Run(run) }) = parsed else { panic!("not understood") };
+        let here = std::env::current_dir().unwrap();
+        assert_eq!((run.runtime_dir, run.state_dir), (here.join("run"), here.join("state")));
+    }
 }

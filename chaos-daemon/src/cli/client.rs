@@ -36,6 +36,15 @@ pub(super) enum ClientError {
     /// The session broke.
     #[error("asking the daemon: {0}")]
     Call(String),
+    /// The daemon is gone while a run was waited for.
+    #[error(
+        "the daemon has ended while run {run} went on, and its faults with it: once it is started again, chaosctl show {run} says \
+         what became of the run"
+    )]
+    Ended {
+        /// Handle of the run.
+        run: String,
+    },
     /// The daemon refused or failed.
     #[error("{message}")]
     Refused {

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Answer, Client};
 use super::experiments::{self, ExperimentCommand};
-use super::failure::{FAILED, Failure, UNREACHABLE, USAGE, client_failure};
+use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{self, OfFault, with_files};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
@@ -315,6 +315,7 @@ fn report(cli: &Cli, done: Result<Done, Failure>) -> ExitCode {
     };
     code = match cli.command {
         Command::Run(_) if code == USAGE => USAGE,
+        Command::Run(_) | Command::Show(ShowArgs { wait: true, .. }) if code == INTERRUPTED => INTERRUPTED,
         Command::Run(_) | Command::Show(ShowArgs { wait: true, .. }) => runs::FAILED,
         Command::Plan(_) => runs::plan_failure(code, answer.is_some()),
         _ => code,

@@ -17,6 +17,9 @@ pub(super) const UNREACHABLE: u8 = 3;
 /// Not permitted, by the socket's permissions or the policy.
 const NOT_PERMITTED: u8 = 4;
 
+/// The daemon ended while a run was waited for.
+pub(super) const INTERRUPTED: u8 = 6;
+
 /// Why the command failed.
 pub(super) enum Failure {
     /// The command line, or a document, makes no sense.
@@ -58,6 +61,7 @@ pub(super) fn client_failure(error: ClientError) -> (u8, String, Option<Value>) 
         ClientError::Connect { .. } | ClientError::Session(_) | ClientError::Call(_) => {
             (UNREACHABLE, text, None)
         }
+        ClientError::Ended { .. } => (INTERRUPTED, text, None),
         ClientError::Refused { code, hint, answer, .. } => {
             let mut text = format!("{text} ({code})");
             if let Some(hint) = hint {

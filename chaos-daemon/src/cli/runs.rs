@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::client::{Answer, Client, ClientError};
 use super::document;
+use super::failure::INTERRUPTED;
 use super::history;
 use super::interrupts::Interrupts;
 use super::progress::Progress;
@@ -190,7 +191,7 @@ pub(super) fn exit_code(result: &RunOutput) -> u8 {
         Some(Verdict::Failed) => FAILED,
         Some(Verdict::Tripped) => 4,
         Some(Verdict::Aborted) => 5,
-        Some(Verdict::Interrupted) => 6,
+        Some(Verdict::Interrupted) => INTERRUPTED,
         Some(Verdict::Unverified) => 7,
         None if result.dry_run == Some(true) && result.success => 0,
         None if result.dry_run == Some(true) => REFUSED,
@@ -379,7 +380,11 @@ async fn follow<W: Write>(
             Err(error) if known => {
                 let (first, end) = lost.take().unwrap_or((error, Instant::now() + RETURN));
                 if Instant::now() >= end {
-                    return Err(first);
+                    return Err(match first {
+                        // What it refuses, it is there to refuse.
+                        ClientError::Refused { .. } => first,
+                        _ => ClientError::Ended { run: run.to_owned() },
+                    });
                 }
                 lost = Some((first, end));
                 client = None;

@@ -197,6 +197,9 @@ impl Tolerance {
             }
             Self::Regex { target, pattern } => {
                 let seen = part(output, target.as_deref());
+                // Of a body that was read as JSON, what came.
+                let text = if target.as_deref() == Some("body") { output.get("text") } else { None };
+                let seen = text.unwrap_or(seen);
                 let good = seen.as_str().is_some_and(|text| is_found(pattern, text));
                 verdict(good, || format!("{:?} is not found in {}", pattern.as_str(), brief(seen)))
             }

@@ -42,6 +42,12 @@ fn what_is_within_the_tolerance_of_an_answer_over_http() {
         (json!({"type": "regex", "pattern": "^O.", "target": "body"}), http(200, json!("OK")), true),
         (json!({"type": "regex", "pattern": "^O.", "target": "body"}), http(200, json!("not OK")), false),
         (json!({"type": "regex", "pattern": ".", "target": "body"}), http(200, busy.clone()), false),
+        // As it came, also where it was read as JSON.
+        (
+            json!({"type": "regex", "pattern": "\"state\": *\"up\"", "target": "body"}),
+            json!({"status": 200, "headers": {}, "body": {"state": "up"}, "text": "{\"state\": \"up\"}"}),
+            true,
+        ),
         (path("$.jobs[*].id"), http(200, busy.clone()), true),
         (path("$.jobs[?@.ms > 500].id"), http(200, busy.clone()), true),
         (path("$.jobs[?@.ms > 900].id"), http(200, busy.clone()), false),

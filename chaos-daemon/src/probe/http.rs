@@ -273,24 +273,29 @@ fn send(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::
     builder.query_pairs(arguments()).call()
 }
 
-/// The answer as Chaos Toolkit has it. A body that is too long is none: half of it would be judged as if it were all.
+/// The answer as Chaos Toolkit has it, and in `text` a body that was read as JSON as it came. A body that is too long is none: half of
+/// it would be judged as if it were all.
 fn answer(response: &mut Response<Body>) -> Result<Value, ureq::Error> {
     let mut headers = Map::new();
     for (name, value) in response.headers() {
         headers.insert(customary(name.as_str()), String::from_utf8_lossy(value.as_bytes()).into());
     }
     let is_json = headers.get("Content-Type").is_some_and(|kind| *kind == "application/json");
-    let body = match response.body_mut().with_config().limit(LARGEST_BODY).read_to_vec() {
-        Ok(bytes) => {
-            let json: Option<Value> = if is_json { serde_json::from_slice(&bytes).ok() } else { None };
-            // What is nested too deep to be handed on is text, as what is no JSON.
-            let json = json.filter(|json| !is_deeper(json, DEEPEST - 1));
-            json.unwrap_or_else(|| String::from_utf8_lossy(&bytes).into())
+    let status = response.status().as_u16();
+    let bytes = match response.body_mut().with_config().limit(LARGEST_BODY).read_to_vec() {
+        Ok(bytes) => bytes,
+        Err(ureq::Error::BodyExceedsLimit(_)) => {
+            return Ok(json!({"status": status, "headers": headers, "body": null}));
         }
-        Err(ureq::Error::BodyExceedsLimit(_)) => Value::Null,
         Err(error) => return Err(error),
     };
-    Ok(json!({"status": response.status().as_u16(), "headers": headers, "body": body}))
+    let text = String::from_utf8_lossy(&bytes);
+    let json: Option<Value> = if is_json { serde_json::from_slice(&bytes).ok() } else { None };
+    // What is nested too deep to be handed on is text, as what is no JSON.
+    Ok(match json.filter(|json| !is_deeper(json, DEEPEST - 1)) {
+        Some(body) => json!({"status": status, "headers": headers, "body": body, "text": text}),
+        None => json!({"status": status, "headers": headers, "body": text}),
+    })
 }
 
 /// The name of a header as servers mostly write it: case has no meaning, and is lost on the way.

@@ -213,11 +213,14 @@ fn a_run_that_everything_died_under_is_interrupted_for_the_next_daemon(_: &Conte
     let mcp = daemon.mcp()?;
     mcp.call_tool("chaos_register_experiment", document(&pair))?.ok()?;
     let mut run = chaosctl(&daemon, &["run", "cut"])?;
-    let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     assert!(wait_until(HANG, || is_cut(&mcp)), "{}", daemon.log());
-    run.kill()?;
-    run.wait()?;
     daemon.kill_everything();
+    // Who waits for the run is told, once it is clear that the daemon does not come back.
+    let ended = run.wait_with_output()?;
+    let said = String::from_utf8_lossy(&ended.stderr);
+    let told = said.contains("the daemon has ended while run ") && said.contains("chaosctl show ");
+    assert!(ended.status.code() == Some(6) && told, "{ended:?}");
     let mut inherited = Ok(());
     let next = Daemon::start_with(|command| inherited = inherit(&daemon, command))?;
     inherited?;
