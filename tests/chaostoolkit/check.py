@@ -195,8 +195,8 @@ def fail_fast(check, programs, port):
 
 
 def shipped(check, programs, address, port, unit):
-    """An experiment of the hub, told where to act by its variables, under both programs. What is cut off is no dependency of the
-    service: Chaos Toolkit looks at it while the fault is still active."""
+    """An experiment of the hub, told where to act by its variables, under both programs. Somebody calls what is cut off, and it is no
+    dependency of the service: Chaos Toolkit looks at it while the fault is still active."""
     name = "dependency-partition"
     path = programs.folder / f"{name}.yaml"
     code, said = programs("chaosctl", "hub", "copy", name, path)
@@ -237,7 +237,8 @@ def natively(programs, path, title):
         code, said = programs("chaosctl", "--json", "experiment", "run", title)
     try:
         told = json.loads(said.splitlines()[0])
-        return (told["steady_state_before"], told["steady_state_after"]), code == int(not told["success"])
+        seen = (told["steady_state_before"], told["steady_state_after"])
+        return seen, told["success"] == all(seen) and code == int(not told["success"])
     except (IndexError, KeyError, ValueError):
         return said, False
 
@@ -265,14 +266,16 @@ def main():
         tools = checks.Programs(programs, daemon.socket, Path(folder))
         validate(check, tools)
         address = f"127.0.0.1:{port}"
-        for experiment, expected in experiments(address):
-            run(check, tools, experiment, expected)
-        for experiment, met in strategies(address, port):
-            run_strategy(check, tools, experiment, met)
-        fail_fast(check, tools, port)
-        probe_as_tolerance(check, tools, address)
-        with checks.unit(pid) as unit:
-            shipped(check, tools, address, port, unit)
+        # Somebody to meet what is cut off: a fault that acts on nothing shows nothing.
+        with checks.calls("127.0.0.2", port):
+            for experiment, expected in experiments(address):
+                run(check, tools, experiment, expected)
+            for experiment, met in strategies(address, port):
+                run_strategy(check, tools, experiment, met)
+            fail_fast(check, tools, port)
+            probe_as_tolerance(check, tools, address)
+            with checks.unit(pid) as unit:
+                shipped(check, tools, address, port, unit)
         # The last, because it ends the service.
         run(check, tools, *killed(address, pid))
     print(f"{check.passed} passed, {check.failed} failed, 0 skipped", flush=True)

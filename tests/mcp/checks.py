@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -68,6 +69,26 @@ def unit(pid):
     finally:
         (root / before.lstrip("/") / "cgroup.procs").write_text(str(pid))
         group.rmdir()
+
+
+@contextlib.contextmanager
+def calls(address, port):
+    """Connects again and again meanwhile, whether or not anybody answers: a fault there meets somebody."""
+    over, whom = threading.Event(), (address, int(port))
+
+    def call():
+        while not over.wait(0.05):
+            with socket.socket() as caller:
+                caller.setblocking(False)
+                caller.connect_ex(whom)
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        caller.join()
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def process(*arguments):
 
 def document(title, port, gate):
     """An experiment that cuts 127.0.0.2 off for two seconds, or for long, and a gate that watches it ends that sooner."""
-    method = [{"type": "action", "name": "cut", "pauses": {"after": 1},
+    method = [{"type": "action", "name": "cut", "may_be_idle": True, "pauses": {"after": 1},
                "provider": process("inject", "timeout", "--name", "cut", "--interface", "lo", "--cidr", "127.0.0.2",
                                    "--for", "1m" if gate else "2s")},
               {"type": "probe", "name": "for the record", "provider": process("probe", "tcp", f"127.0.0.1:{port}")}]

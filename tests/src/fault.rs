@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chaos_daemon::spec::{FaultType, TargetRequest};
 use serde_json::{Value, json};
 
 use crate::late::HANG;
@@ -131,6 +132,27 @@ impl Fault {
             Some(residue) if !residue.is_empty() => Err(Error::Different(format!("residue: {answer}"))),
             _ => Ok(answer),
         }
+    }
+
+    /// An action of an experiment that injects it, as the document has it.
+    ///
+    /// # Errors
+    /// When the daemon knows no fault of this type.
+    pub fn action(&self) -> Result<Value> {
+        let kind = FaultType::parse(self.kind).map_err(|error| Error::Different(error.to_string()))?;
+        let mut arguments = json!({"inject": self.kind, "--name": self.name, "--for": format!("{}s", self.duration.as_secs_f64())});
+        let given = [(&self.target, TargetRequest::fields()), (&self.params, kind.parameters())];
+        for (name, value, fields) in given.iter().flat_map(|(object, fields)| {
+            object.as_object().into_iter().flatten().map(|(k, v)| (k, v, *fields))
+        }) {
+            let field = fields.iter().find(|field| field.name == *name);
+            let field = field.ok_or_else(|| Error::Different(format!("{} has no {name}", self.kind)))?;
+            let unit = if name.ends_with("_ms") { "ms" } else { "s" };
+            let value = if field.is_duration() { json!(format!("{value}{unit}")) } else { value.clone() };
+            arguments[format!("--{}", field.option())] = value;
+        }
+        let provider = json!({"type": "process", "path": "chaosctl", "arguments": arguments});
+        Ok(json!({"type": "action", "name": self.name, "provider": provider}))
     }
 
     /// Its entry in the daemon's status.

@@ -165,7 +165,7 @@ pub(super) async fn statistics(
 pub(super) fn figures(found: &Statistics) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
-    let _ = write!(out, "{} runs, {:.0} % successful", found.runs, found.success_rate * 100.0);
+    let _ = write!(out, "{} runs, {}", found.runs, show::successful(found.success_rate));
     if let Some(score) = found.mean_score {
         let _ = write!(out, ", mean resiliency score {score:.0}");
     }
@@ -198,7 +198,7 @@ pub(super) fn figures(found: &Statistics) -> String {
 /// How many runs of an experiment, or of a day, there were, and how they went.
 fn tally_line(out: &mut String, tally: &Tally) {
     let Tally { name, runs, success_rate, latest_score, previous_score, .. } = tally;
-    let _ = write!(out, "  {name}: {runs} runs, {:.0} % successful", success_rate * 100.0);
+    let _ = write!(out, "  {name}: {runs} runs, {}", show::successful(*success_rate));
     if let Some(score) = latest_score {
         let _ = write!(out, ", latest score {score}");
         if let Some(before) = previous_score.filter(|before| before > score) {
@@ -289,8 +289,12 @@ pub(super) fn details(answer: &RunDetails) -> String {
         None => show::details(&answer.run),
     };
     // Writing to a string cannot fail.
-    for RunFault { name, fault_type, target, seconds, .. } in &answer.faults {
+    for fault in &answer.faults {
+        let RunFault { name, fault_type, target, seconds, .. } = fault;
         let _ = writeln!(out, "  fault {name}: {fault_type} at {target}, for {}", show::seconds(*seconds));
+        for met in fault.met() {
+            let _ = writeln!(out, "      {met}");
+        }
     }
     if let Some(resiliency) = &answer.resiliency {
         score(&mut out, resiliency);
@@ -381,7 +385,8 @@ mod tests {
         let answer: RunDetails = serde_json::from_value(json!({
             "ended": true,
             "run": {"experiment_name": "x", "verdict": "tripped", "run_id": "ab", "started_at": time},
-            "faults": [{"name": "cut", "fault_type": "timeout", "target": "{\"interface\":\"eth0\"}", "seconds": 60.0}],
+            "faults": [{"name": "cut", "fault_type": "timeout", "target": "{\"interface\":\"eth0\"}", "seconds": 60.0,
+                "evidence": {"packets_matched": 4, "packets_affected": 3, "packets_protected": 1}}],
             "events": [{"at_seconds": 1.25, "time": time, "kind": "injection_failed", "subject": "cut", "detail": "no eth0"}],
             "samples": [{"at_seconds": 1.5, "time": time, "probe": "up", "role": "gate", "stage": "during", "met": false,
                 "took_seconds": 0.1, "detail": "refused"}],
@@ -389,6 +394,7 @@ mod tests {
         .unwrap();
         let text = details(&answer);
         assert!(text.contains("1.250 s  injection failed: cut: no eth0\n"), "{text}");
+        assert!(text.contains("for 1m\n      packets: 4 matched, 3 affected, 1 protected\n"), "{text}");
         assert!(text.contains("1 samples, 1 of them not met\n"), "{text}");
         assert!(text.contains("1.500 s  up (during): refused\n"), "{text}");
     }

@@ -5,7 +5,6 @@ mod client;
 mod ctl;
 mod document;
 mod duration;
-mod evidence;
 mod experiments;
 mod failure;
 mod fault_args;

@@ -43,7 +43,7 @@ pub(super) const EXIT_CODES: &str = "Exit codes:
   4  tripped: a gate was breached
   5  aborted: somebody stopped it, as Ctrl-C or SIGTERM of this command does
   6  interrupted: the daemon ended while it went on
-  7  unverified: nobody knows what became of the steady state: it was to be verified only before, or was not sampled in time
+  7  unverified: a fault acted on nothing, or the steady state was verified only before, or was not sampled in time
 
 With --dry-run: 0, or 2 where it would be refused. With --detach: 0 once it has begun.";
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{duration, evidence};
+use super::duration;
 use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
 use crate::experiment::role::Stage;
@@ -16,6 +16,7 @@ use crate::mcp::experiment::RegisterOutput;
 use crate::mcp::plan::PlanOutput;
 use crate::mcp::results::{FaultView, InjectOutput, RunOutput, RunningView, StatusOutput};
 use crate::mcp::targets::TargetsOutput;
+use crate::request::evidence::words;
 use crate::request::host_targets::HostTargets;
 use crate::server::history::Latest;
 use crate::server::history::precedents::{Precedents, Similar};
@@ -105,7 +106,7 @@ fn active_fault(out: &mut String, fault: &FaultView) {
         line!(out, "      its host stands for {}", addresses.join(", "));
     }
     let evidence = fault.evidence.unwrap_or_default();
-    for words in evidence::lines(&evidence, FaultType::parse(&fault.fault_type).ok()) {
+    for words in words::lines(&evidence, FaultType::parse(&fault.fault_type).ok()) {
         line!(out, "      {words}");
     }
     if let Some(note) = &fault.note {
@@ -121,13 +122,18 @@ fn inactive(out: &mut String, fault: &FaultView) {
     line!(out, "  {name}  {state}  {fault_type}, probability {}{note}", json!(fault.probability));
 }
 
+/// The share of runs with success.
+pub(super) fn successful(rate: f64) -> String {
+    format!("{:.0} % of those that show something successful", rate * 100.0)
+}
+
 fn runs(out: &mut String, answer: &StatusOutput) {
     for RunningView { experiment_name, run_id, fault_name, .. } in &answer.running {
         line!(out, "  running: {experiment_name} (run {run_id}, fault {fault_name})");
     }
     let successful = match answer.total_runs {
         0 => String::new(),
-        _ => format!(", {:.0} % successful", answer.success_rate * 100.0),
+        _ => format!(", {}", successful(answer.success_rate)),
     };
     let (registered, total) = (answer.registered_experiments, answer.total_runs);
     line!(out, "{registered} experiments registered, {total} runs{successful}");

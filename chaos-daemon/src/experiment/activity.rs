@@ -64,6 +64,8 @@ pub struct Activity {
     pub before: Duration,
     /// How long to wait after it.
     pub after: Option<Duration>,
+    /// Whether its fault may act on nothing, without which the run is unverified then.
+    pub may_be_idle: bool,
     /// What is done.
     pub deed: Deed,
 }
@@ -112,6 +114,8 @@ impl Reader<'_> {
         let (kind, name) = head(&mut fields, &["action", "probe"])?;
         let background = fields.boolean("background")?.unwrap_or(false);
         let (before, after) = self.pauses(&mut fields)?;
+        let may_be_idle = fields.boolean("may_be_idle")?.unwrap_or(false);
+        let place = fields.at("may_be_idle");
         if fields.take("tolerance").is_some() {
             let problem = "not supported in the method, where Chaos Toolkit judges nothing either: put the probe into \
                            steady-state-hypothesis";
@@ -124,7 +128,10 @@ impl Reader<'_> {
             "probe" => Deed::Probe(self.probe(provider)?.0),
             _ => self.action(provider)?,
         };
-        Ok(Activity { name, background, before, after, deed })
+        if may_be_idle && !matches!(deed, Deed::Inject { .. }) {
+            return Err(SpecError::new(place, "only an action that injects a fault has it"));
+        }
+        Ok(Activity { name, background, before, after, may_be_idle, deed })
     }
 
     /// A rollback, which stands at `path`: every fault is removed anyway, so it may only say what happens.

@@ -242,6 +242,16 @@ fn whatever_is_not_supported_is_refused_by_name() {
 }
 
 #[test]
+fn only_an_action_that_injects_may_be_idle() {
+    let mut changed = document();
+    changed["method"][0]["may_be_idle"] = json!(true);
+    assert!(parse(changed.clone()).unwrap().method[0].may_be_idle);
+    let provider = json!({"type": "http", "url": "http://x"});
+    changed["method"] = json!([{"type": "probe", "name": "a", "may_be_idle": true, "provider": provider}]);
+    assert_eq!(parse(changed).unwrap_err().field, "method[0].may_be_idle");
+}
+
+#[test]
 fn a_probe_that_is_not_understood_is_refused_by_name() {
     for (key, value, field) in [
         ("tolerance", json!({"type": "range", "range": [0, 5]}), "tolerance.target"),

@@ -26,6 +26,7 @@ use super::verdict::Verdict;
 use super::verification::{look_once, ready, recovered};
 use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
+use crate::request::evidence::words::why_idle;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply};
 use crate::spec::FaultName;
@@ -301,7 +302,10 @@ impl<'a> Run<'a> {
                 let fate = self.fates.entry(index).or_default();
                 fate.removed_clean = fate.injected && result.is_ok();
                 let gone = gone.map(|why| Event::Gone(index, why));
-                gone.into_iter().chain([Event::Removed(index, result)]).collect()
+                // What was not removed may act still.
+                let idle = result.is_ok().then(|| self.idle(index)).flatten();
+                let idle = idle.map(|what| Event::Idle(index, what));
+                gone.into_iter().chain(idle).chain([Event::Removed(index, result)]).collect()
             }
         }
     }
@@ -520,7 +524,21 @@ impl<'a> Run<'a> {
     fn met(&mut self, index: usize, evidence: &Evidence) {
         self.affected.insert(index, evidence.affected());
         self.tracker.saw(index, &evidence.recovery());
-        self.fates.entry(index).or_default().effective |= evidence.is_effect();
+        let fate = self.fates.entry(index).or_default();
+        fate.effective |= evidence.is_effect();
+        fate.evidence = Some(*evidence);
+    }
+
+    /// What there is to say of a fault that was injected and was not seen to act until its end, unless it may be idle.
+    fn idle(&self, index: usize) -> Option<String> {
+        let (fate, activity) = (self.fates.get(&index)?, self.experiment.method.get(index)?);
+        let Deed::Inject { fault, .. } = &activity.deed else { return None };
+        if !fate.injected || fate.effective || activity.may_be_idle {
+            return None;
+        }
+        let why = why_idle(&fate.evidence.unwrap_or_default(), fault.fault_type);
+        let way_out = "see to its target, or say may_be_idle: true of the action";
+        Some(format!("the fault of {:?} acted on nothing: {why} ({way_out})", activity.name))
     }
 }
 

@@ -15,15 +15,22 @@ use crate::spec::LifetimeClass;
 
 /// Cuts something off for a minute, and removes that after a moment.
 fn experiment(probe: &Value, extensions: &Value) -> Experiment {
-    let document = json!({
+    parse(&document(probe, extensions))
+}
+
+fn parse(document: &Value) -> Experiment {
+    Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
+}
+
+fn document(probe: &Value, extensions: &Value) -> Value {
+    json!({
         "title": "cut",
         "steady-state-hypothesis": {"title": "up", "probes": [probe]},
         "method": [{"type": "action", "name": "cut", "pauses": {"after": 0.1},
             "provider": {"type": "process", "path": "chaosctl", "arguments":
                 {"inject": "timeout", "--interface": "eth0", "--for": "1m"}}}],
         "extensions": extensions,
-    });
-    Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
+    })
 }
 
 fn prober() -> Prober {
@@ -32,7 +39,7 @@ fn prober() -> Prober {
     Prober::new(prober::samples(server), None)
 }
 
-fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatus {
+fn status(name: &FaultName, state: FaultState, affected: u64, note: Option<&str>) -> FaultStatus {
     FaultStatus {
         name: name.clone(),
         fault_type: FaultType::Timeout,
@@ -42,23 +49,24 @@ fn status(name: &FaultName, state: FaultState, note: Option<&str>) -> FaultStatu
         description: String::new(),
         age: Duration::ZERO,
         remaining: Duration::ZERO,
-        evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
+        evidence: Evidence::Met(Met { affected, ..Met::default() }),
         addresses: Vec::new(),
         note: note.map(str::to_owned),
     }
 }
 
-/// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended.
-async fn injector(mut desk: Desk, name: FaultName, remaining: Duration) {
+/// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended, and has `affected`
+/// so many packets.
+async fn injector(mut desk: Desk, name: FaultName, remaining: Duration, affected: u64) {
     let answers = desk.answers();
     while let Ok(Some((ticket, request))) = desk.next().await {
         let reply = match request {
             Request::Inject { .. } => Reply::Injected(Box::new(FaultStatus {
                 remaining,
-                ..status(&name, FaultState::NoTraffic, None)
+                ..status(&name, FaultState::NoTraffic, 0, None)
             })),
             Request::Remove { .. } => Reply::Removed(Vec::new()),
-            _ => Reply::Status(vec![status(&name, FaultState::Ended, Some("its holder died"))]),
+            _ => Reply::Status(vec![status(&name, FaultState::Ended, affected, Some("its holder died"))]),
         };
         answers.answer(ticket, reply);
     }
@@ -66,14 +74,21 @@ async fn injector(mut desk: Desk, name: FaultName, remaining: Duration) {
 
 /// How a run ends whose fault has that much of its time left when it has been applied, and is over when it is to be removed.
 async fn ending(remaining: Duration) -> Ending {
+    ending_of(remaining, 7, false).await
+}
+
+/// The same of a fault that has `affected` so many packets, and of which the document says whether it `may_be_idle`.
+async fn ending_of(remaining: Duration, affected: u64, may_be_idle: bool) -> Ending {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let probe = json!({"type": "probe", "name": "up", "tolerance": 0,
         "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}});
-    let experiment = experiment(&probe, &json!([]));
+    let mut document = document(&probe, &json!([]));
+    document["method"][0]["may_be_idle"] = may_be_idle.into();
+    let experiment = parse(&document);
     let name = FaultName::new("cut.1").unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    tokio::spawn(injector(Desk::new(theirs), name.clone(), remaining));
+    tokio::spawn(injector(Desk::new(theirs), name.clone(), remaining, affected));
     let names = BTreeMap::from([(0, name)]);
     let recorder = Recorder::new(&experiment, names.clone());
     let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
@@ -95,6 +110,24 @@ async fn a_run_whose_fault_had_died_when_it_was_to_be_removed_has_failed_and_say
 async fn a_fault_whose_time_went_by_while_it_was_applied_has_not_ended_before_it() {
     let Ending { outcome, .. } = ending(Duration::ZERO).await;
     assert_eq!((outcome.verdict, outcome.error.as_deref()), (Verdict::Held, None), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_run_whose_fault_met_nobody_shows_nothing_unless_the_document_allows_that() {
+    for (affected, may_be_idle, verdict) in
+        [(0, false, Verdict::Unverified), (0, true, Verdict::Held), (1, false, Verdict::Held)]
+    {
+        let Ending { outcome, fates, .. } = ending_of(Duration::ZERO, affected, may_be_idle).await;
+        assert_eq!(outcome.verdict, verdict, "{affected} {may_be_idle}: {outcome:?}");
+        assert!(outcome.steady_before && outcome.steady_after, "{outcome:?}");
+        let met = Evidence::Met(Met { affected, ..Met::default() });
+        assert_eq!((fates[&0].effective, fates[&0].evidence), (affected > 0, Some(met)));
+        if verdict == Verdict::Unverified {
+            let error = outcome.error.unwrap();
+            let said = "unverified: the fault of \"cut\" acted on nothing: no packet matched its target";
+            assert!(error.starts_with(said), "{error}");
+        }
+    }
 }
 
 /// Says at once that it is not well, and then, much later, that it is.

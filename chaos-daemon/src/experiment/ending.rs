@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::machine::Outcome;
 use super::recovery::Recovery;
 use super::role::Stages;
+use crate::request::Evidence;
 
 /// What can be told of a run while it goes on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Fate {
     pub effective: bool,
     /// Whether it is removed, and residue was looked for and none found.
     pub removed_clean: bool,
+    /// What it had met, taken or done when it was looked at last.
+    pub evidence: Option<Evidence>,
 }
 
 /// How a run has ended.

@@ -43,6 +43,8 @@ pub enum FailureMode {
     Aborted,
     /// The daemon, or its server, ended while it went on.
     Interrupted,
+    /// A fault acted on nothing, so that the run shows nothing.
+    FaultIdle,
     /// Nothing failed, and nobody knows what became of the steady state.
     NotVerified,
 }
@@ -66,6 +68,7 @@ pub const FAILURE_MODES: &[FailureMode] = &[
     FailureMode::RollbackFailed,
     FailureMode::Aborted,
     FailureMode::Interrupted,
+    FailureMode::FaultIdle,
     FailureMode::NotVerified,
 ];
 
@@ -90,6 +93,7 @@ impl FailureMode {
             Self::RollbackFailed => "rollback_failed",
             Self::Aborted => "aborted",
             Self::Interrupted => "interrupted",
+            Self::FaultIdle => "fault_idle",
             Self::NotVerified => "not_verified",
         }
     }

@@ -75,6 +75,9 @@ pub enum Event {
     Finding(FailureMode, String),
     /// A fault ended before its time, as was seen while it was to be active or when it was to be removed; the text says why.
     Gone(usize, String),
+    /// A fault is at its end and was not seen to act, and the document does not allow that; the text says what it met. It comes
+    /// before the fault is removed.
+    Idle(usize, String),
     /// The run is to end now, with this verdict; the text says why.
     Abort(Verdict, String),
     /// The injector answered that the fault of this activity is removed; the text names residue.
@@ -124,7 +127,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the system kept its steady state, and the run went as described.
+    /// Whether the system kept its steady state, the run went as described, and its faults acted.
     pub fn success(&self) -> bool {
         self.verdict == Verdict::Held
     }
@@ -177,6 +180,8 @@ pub struct Machine {
     deviation: Option<FailureMode>,
     /// What ended it before its time, or kept it from going as described; the first counts.
     cause: Option<(Verdict, FailureMode)>,
+    /// The faults that acted on nothing.
+    idle: Vec<String>,
     errors: Vec<String>,
     left: Vec<String>,
 }
@@ -197,6 +202,7 @@ impl Machine {
             steady_before: false,
             deviation: None,
             cause: None,
+            idle: Vec::new(),
             errors: Vec::new(),
             left: Vec::new(),
         };
@@ -266,6 +272,13 @@ impl Machine {
             Event::Late(what) => self.found(FailureMode::RtoMissed, what),
             Event::Finding(mode, what) => self.found(mode, what),
             Event::Gone(index, why) => self.gone(index, &why),
+            Event::Idle(index, what) => {
+                // What ends a run may have come before its faults could act.
+                if self.faults.get(index) == Some(&Fault::Removing) && self.goes_as_described() {
+                    self.idle.push(what);
+                }
+                Vec::new()
+            }
             Event::Abort(verdict, why) if self.phase == Phase::Before => {
                 self.fault(verdict, FailureMode::of_end(verdict), why);
                 self.finish(false)
@@ -523,19 +536,30 @@ impl Machine {
         self.phase = Phase::Finished;
         let unsteady = (self.asked.after && !steady_after).then_some(FailureMode::NotSteadyAfter);
         let unseen = self.asked.during && !self.verified.during;
+        let unasked = !(self.asked.during || self.asked.after);
         let (verdict, failure) = match (self.cause, self.left.is_empty(), self.deviation.or(unsteady)) {
             (Some((verdict, mode)), ..) => (verdict, Some(mode)),
             (None, false, _) => (Verdict::Failed, Some(FailureMode::RollbackFailed)),
             (None, true, Some(mode)) => (Verdict::Deviated, Some(mode)),
-            (None, true, None) if unseen || !(self.asked.during || self.asked.after) => {
-                (Verdict::Unverified, Some(FailureMode::NotVerified))
+            (None, true, None) if !self.idle.is_empty() => {
+                (Verdict::Unverified, Some(FailureMode::FaultIdle))
             }
+            (None, true, None) if unseen || unasked => (Verdict::Unverified, Some(FailureMode::NotVerified)),
             (None, true, None) => (Verdict::Held, None),
         };
-        if verdict == Verdict::Unverified && unseen {
-            self.errors.push("the steady state was not sampled while the method went on".to_owned());
-        }
         let mut texts = std::mem::take(&mut self.errors);
+        texts.append(&mut self.idle);
+        if verdict == Verdict::Unverified {
+            if unseen {
+                texts.push("the steady state was not sampled while the method went on".to_owned());
+            }
+            if unasked {
+                texts.push(
+                    "the steady state is to be verified neither during the method nor after".to_owned(),
+                );
+            }
+            texts = vec![format!("unverified: {}", texts.join("; "))];
+        }
         let left = std::mem::take(&mut self.left);
         if !left.is_empty() {
             if texts.is_empty() {

@@ -58,6 +58,43 @@ fn a_run_that_goes_well_injects_lasts_removes_and_looks_again() {
 }
 
 #[test]
+fn a_run_whose_fault_acted_on_nothing_shows_nothing_and_what_the_system_was_like_is_told_all_the_same() {
+    let unmet = || Event::Sampled(Err("p95".into()));
+    for (after, verdict, failure, error) in [
+        (MET, Verdict::Unverified, FailureMode::FaultIdle, "unverified: it met nobody"),
+        (
+            unmet(),
+            Verdict::Deviated,
+            FailureMode::NotSteadyAfter,
+            "steady state not met after the action: p95; it met nobody",
+        ),
+    ] {
+        let idle = Event::Idle(0, "it met nobody".into());
+        let met_after = after == MET;
+        let events =
+            vec![MET, Event::Injected(0, Ok(())), Event::Lasted, idle, Event::Removed(0, Ok(())), after];
+        let outcome = play(vec![INJECT], events).1.unwrap();
+        assert!(
+            outcome.steady_before && outcome.steady_after == met_after && !outcome.success(),
+            "{outcome:?}"
+        );
+        assert_eq!((outcome.verdict, outcome.failure), (verdict, Some(failure)));
+        assert_eq!(outcome.error.as_deref(), Some(error));
+    }
+}
+
+#[test]
+fn of_a_fault_that_had_no_time_to_act_it_is_not_said_that_it_met_nobody() {
+    let idle = Event::Idle(0, "it met nobody".into());
+    let events = vec![MET, Event::Injected(0, Ok(())), abort(), idle, Event::Removed(0, Ok(())), MET];
+    let outcome = play(vec![INJECT], events).1.unwrap();
+    assert_eq!(
+        (outcome.verdict, outcome.error.as_deref()),
+        (Verdict::Aborted, Some("stopped before its time"))
+    );
+}
+
+#[test]
 fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
     let (effects, outcome) = play(vec![INJECT], vec![Event::Sampled(Err("health: refused".into()))]);
     assert_eq!(effects.len(), 2);
@@ -307,10 +344,18 @@ fn a_verdict_claims_nothing_of_a_steady_state_that_was_not_to_be_verified() {
 }
 
 #[test]
-fn what_was_to_be_sampled_in_the_method_and_was_not_is_said_and_what_was_not_to_be_is_not() {
-    let (_, error) = seen(CONTINUOUSLY, run(MET, vec![], MET));
-    assert_eq!(error.unwrap(), "the steady state was not sampled while the method went on");
-    assert_eq!(seen(ONLY_BEFORE, run(MET, vec![], Event::Unsampled)).1, None);
+fn an_unverified_run_says_what_was_not_verified_and_whether_that_was_asked_for() {
+    for (asked, after, expected) in [
+        (CONTINUOUSLY, MET, "unverified: the steady state was not sampled while the method went on"),
+        (
+            ONLY_BEFORE,
+            Event::Unsampled,
+            "unverified: the steady state is to be verified neither during the method nor after",
+        ),
+    ] {
+        let (_, error) = seen(asked, run(MET, vec![], after));
+        assert_eq!(error.as_deref(), Some(expected));
+    }
 }
 
 #[test]
@@ -383,6 +428,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Lasted),
         1 => Just(Event::Deviated("x".into())),
         1 => index().prop_map(|index| Event::Gone(index, "x".into())),
+        1 => index().prop_map(|index| Event::Idle(index, "it met nobody".into())),
         1 => Just(abort()),
         2 => Just(Event::Unsampled),
         1 => Just(Event::Observed),

@@ -306,6 +306,7 @@ fn activity() -> Value {
             "provider": {"anyOf": [http(), chaosctl("chaosctl probe …, or in actions inject … or remove NAME"), program()]},
             "pauses": pauses(),
             "background": {"type": "boolean", "description": "Whether the next activity starts without waiting for this one."},
+            "may_be_idle": {"type": "boolean", "default": false, "description": "Of an action that injects: whether its fault may act on nothing. Without it such a run is unverified."},
             "controls": {"type": "array", "maxItems": 0},
         },
         "required": ["type", "name", "provider"],

@@ -171,7 +171,7 @@ impl BlastRadius {
     /// when all were, the last one again.
     ///
     /// A stage counts as held if it was in the latest of its runs that says something about the system: one that was refused,
-    /// stopped, interrupted or that failed does not. No stage is due before all smaller ones are held.
+    /// stopped, interrupted, unverified or that failed does not. No stage is due before all smaller ones are held.
     ///
     /// # Errors
     /// When `wanted` is none of these, or a smaller one has to come first.

@@ -253,6 +253,7 @@ impl Recorder {
                 self.note(Kind::InjectionFailed, name(index), &error.to_string());
             }
             Event::Gone(index, why) => self.note(Kind::EndedEarly, name(index), why),
+            Event::Idle(index, what) => self.note(Kind::Finding, name(index), what),
             Event::Abort(verdict, why) => {
                 let detail =
                     if *verdict == Verdict::Aborted { why.clone() } else { format!("{verdict}: {why}") };

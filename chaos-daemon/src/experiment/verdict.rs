@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The run went as described, and the steady state was met whenever it was to be verified: after it, or while it went on.
+    /// The run went as described, the steady state was met whenever it was to be verified: after it, or while it went on. And every
+    /// fault was seen to act, or may be idle.
     Held,
     /// The run went as described, and the steady state was not met after it, or at times during it, or met again too late; or
     /// an alert was not as the document expects.
@@ -24,8 +25,8 @@ pub enum Verdict {
     Aborted,
     /// The daemon, or its server, ended while it went on.
     Interrupted,
-    /// The run went as described, and nobody knows what became of the steady state: the document does not ask for it, or what
-    /// it asks for while the method goes on was not sampled.
+    /// The run went as described, and shows nothing. A fault acted on nothing, or nobody knows what became of the steady state:
+    /// the document does not ask for it, or what it asks for while the method goes on was not sampled.
     Unverified,
 }
 

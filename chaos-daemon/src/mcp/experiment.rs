@@ -27,7 +27,7 @@ impl Tool for RunExperiment {
     const NAME: &'static str = "chaos_run_experiment";
     const TITLE: &'static str = "Run an experiment";
     const DESCRIPTION: &'static str = "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
-         its faults, and verifies the steady state again. Waits up to 44 seconds, or wait_seconds; a longer run goes on by \
+         its faults, and verifies the steady state again. A run whose fault acted on nothing is unverified. Waits up to 44 seconds, or wait_seconds; a longer run goes on by \
          itself under its run_id, without a verdict yet: chaos_get_run with wait_seconds waits for its end.";
     const HINTS: Hints = Hints::BREAKS;
     type Output = RunOutput;

@@ -203,7 +203,7 @@ pub(super) fn lifetime(class: LifetimeClass) -> String {
 pub(crate) struct RunOutput {
     /// Experiment that ran.
     pub(crate) experiment_name: String,
-    /// Whether the system kept its steady state.
+    /// Whether its verdict is held.
     pub(crate) success: bool,
     /// Steady state verified before the action. False, too, if it is not to be verified then, see verified.
     pub(crate) steady_state_before: bool,
@@ -242,15 +242,15 @@ pub(crate) struct RunOutput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) recovery: Option<Recovery>,
     /// The last word on it, once it has ended: "held", "deviated" (steady state not met after), "refused" (not met before),
-    /// "tripped" (by a gate), "failed", "aborted" (stopped), "interrupted" (the daemon ended) or "unverified" (nobody knows what became
-    /// of the steady state, since it was to be verified neither after nor during, or was not sampled during).
+    /// "tripped" (by a gate), "failed", "aborted" (stopped), "interrupted" (the daemon ended) or "unverified" (it shows nothing: a
+    /// fault acted on nothing, or the steady state was verified neither after nor during).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) verdict: Option<Verdict>,
     /// What failed first, of a run that was no success: "not_steady_before", "not_steady_during", "not_steady_after",
     /// "not_recovered", "rto_missed", "alert_missing", "alert_unexpected", "gate_breached", "target_vanished", "injection_refused",
-    /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted", "interrupted" or
-    /// "not_verified" (nothing, of a run with the verdict "unverified").
+    /// "injection_failed", "fault_ended_early", "probe_broken", "method_broken", "rollback_failed", "aborted", "interrupted",
+    /// "fault_idle" (a fault acted on nothing) or "not_verified" (nobody knows what became of the steady state).
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) failure_mode: Option<FailureMode>,
@@ -414,7 +414,7 @@ pub(crate) struct StatusOutput {
     pub(crate) results: Vec<RunOutput>,
     /// Experiments executed, of the kind asked for.
     pub(crate) total_runs: u64,
-    /// Successful runs, as a fraction from 0 to 1.
+    /// Successful runs, as a fraction from 0 to 1 of those that show something: an unverified one does not count.
     pub(crate) success_rate: f64,
     /// Names of the registered experiments.
     pub(crate) experiments: Vec<String>,

@@ -52,10 +52,7 @@ async fn status(service: &Service, arguments: Map<String, Value>) -> Result<Stat
     let registry = &*overview.registry;
     let totals = service.history().totals().await;
     let all = totals.iter().flatten().filter(|(name, _)| wanted(name));
-    let total = all.fold(Total::default(), |sum, (_, total)| Total {
-        runs: sum.runs + total.runs,
-        successes: sum.successes + total.successes,
-    });
+    let total = all.fold(Total::default(), |sum, (_, total)| sum + *total);
     let results = match include_results {
         true => {
             let limit = Some(MOST_RESULTS);
@@ -73,16 +70,11 @@ async fn status(service: &Service, arguments: Map<String, Value>) -> Result<Stat
         registered_experiments: registry.experiments.len() as u64,
         results: oldest_first.map(|found| RunOutput::from(found.run)).collect(),
         total_runs: total.runs,
-        success_rate: rate(total),
+        success_rate: total.success_rate(),
         experiments: registry.experiments.keys().filter(|name| wanted(name)).cloned().collect(),
         running: running.map(RunningView::from).collect(),
         error,
     })
-}
-
-#[expect(clippy::cast_precision_loss, reason = "2^52 runs take longer than this host will last")]
-fn rate(total: Total) -> f64 {
-    if total.runs == 0 { 0.0 } else { total.successes as f64 / total.runs as f64 }
 }
 
 /// Registered faults with what is known of their activity, and active ones that nobody registered, by name. `status`

@@ -98,7 +98,11 @@ pub fn paragraph(recorded: &Recorded) -> String {
         let (kind, target) = (&fault.fault_type, &fault.target);
         said.push(match active(recorded).find(|(name, ..)| *name == fault.name) {
             Some((name, from, to)) => {
-                format!("The fault {name} ({kind} at {target}) was active from {from:.1} s to {to:.1} s.")
+                let met = fault.met().join("; ");
+                let met = if met.is_empty() { met } else { format!(" ({met})") };
+                format!(
+                    "The fault {name} ({kind} at {target}) was active from {from:.1} s to {to:.1} s{met}."
+                )
             }
             None => format!("The fault {} ({kind} at {target}) was not injected.", fault.name),
         });
@@ -146,10 +150,9 @@ pub fn paragraph(recorded: &Recorded) -> String {
     }
     let document = recorded.digest.as_deref().map(|digest| format!(", document {digest}"));
     said.push(format!(
-        "Evidence: {} samples, {} events, {} packets or calls that the faults acted on{}.",
+        "Evidence: {} samples, {} events{}.",
         recorded.samples.len() as u64 + recorded.samples_left_out,
         recorded.events.len(),
-        run.packets_affected,
         document.unwrap_or_default()
     ));
     said.extend(run.next.as_ref().map(|next| format!("Next: {next}.")));

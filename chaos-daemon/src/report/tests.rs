@@ -7,6 +7,8 @@ use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
 use crate::experiment::role::Stages;
 use crate::experiment::{Recovery, Verdict};
+use crate::request::Evidence;
+use crate::request::evidence::Met;
 use crate::server::history::{ExperimentResult, RunFault};
 use crate::spec::FaultType;
 
@@ -58,6 +60,7 @@ fn tripped(bad: &str) -> Recorded {
             injected: None,
             effective: None,
             removed_clean: None,
+            evidence: Some(Evidence::Met(Met { matched: 9, affected: 7, protected: 0 })),
             name: "slow.1".into(),
             fault_type: "latency".into(),
             target: format!(r#"{{"interface":"{bad}"}}"#),
@@ -95,11 +98,12 @@ fn the_facts_are_told_in_order_with_their_times() {
     for fact in [
         "The experiment \"fast\" began at 2026-02-05T10:00:00.000Z and ended 12.0 s later with the verdict tripped (run 4f1c).",
         "It was run at stage 25 % of its blast radius.",
-        "The fault slow.1 (latency at {\"interface\":\"fast\"}) was active from 1.0 s to 5.5 s.",
+        "The fault slow.1 (latency at {\"interface\":\"fast\"}) was active from 1.0 s to 5.5 s (packets: 9 matched, 7 affected, \
+         0 protected).",
         "The first sample out of bounds was of \"fast\" at 3.0 s, 2.0 s after the first fault was active: fast.",
         "At 5.0 s gate fast was breached: fast; every fault was removed 0.043 s after",
         "The steady state was met 2.5 s after the last fault was removed.",
-        "Evidence: 7 samples, 10 events, 7 packets or calls that the faults acted on, document d1.",
+        "Evidence: 7 samples, 10 events, document d1.",
         "Next: stage 25 % is due again.",
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");

@@ -481,6 +481,7 @@ pub(super) fn described(experiment: &Experiment, names: &BTreeMap<usize, FaultNa
         injected: None,
         effective: None,
         removed_clean: None,
+        evidence: None,
     };
     experiment.faults().map(fault).collect()
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// The longest a fault may be asked to last.
@@ -168,6 +169,19 @@ pub(super) fn time(milliseconds: f64) -> Duration {
     Duration::from_secs_f64(milliseconds / 1e3)
 }
 
+/// A duration for people: `1m 30s`, `300ms`.
+pub fn show(duration: Duration) -> String {
+    let rounded = if duration >= Duration::from_secs(10) {
+        Duration::from_secs_f64(duration.as_secs_f64().round())
+    } else {
+        Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    };
+    match SignedDuration::try_from(rounded) {
+        Ok(duration) => format!("{duration:#}"),
+        Err(_) => format!("{} s", rounded.as_secs()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +209,11 @@ mod tests {
             assert!(FaultName::new(bad).is_err(), "{bad:?} was accepted");
         }
         assert!(FaultName::new("slow-database").is_ok());
+    }
+
+    #[test]
+    fn what_is_shown_is_round() {
+        assert_eq!(show(Duration::from_millis(300)), "300ms");
+        assert_eq!(show(Duration::from_micros(59_800_400)), "1m");
     }
 }

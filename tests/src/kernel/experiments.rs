@@ -36,7 +36,7 @@ fn document(pair: &Pair) -> Value {
         "description": "A run that does not get to its end.",
         "steady-state-hypothesis": {"title": "there are sockets", "probes": [{"type": "probe", "name": "sockets",
             "tolerance": 0, "provider": chaosctl(json!(["probe", "sockets", "all", "--min", 0]))}]},
-        "method": [{"type": "action", "name": "cut", "provider": chaosctl(json!({"inject": "network-partition",
+        "method": [{"type": "action", "name": "cut", "may_be_idle": true, "provider": chaosctl(json!({"inject": "network-partition",
             "--netns": pair.near.name(), "--interface": INTERFACE, "--name": "cut", "--for": "10m"}))}],
         "rollbacks": [],
     })

@@ -10,6 +10,7 @@ mod dns;
 mod dry_run_floods;
 mod dry_runs;
 mod effects;
+mod evidence;
 mod experiments;
 mod file_calls;
 mod guardian;
@@ -193,6 +194,7 @@ pub fn all() -> Vec<KernelTest> {
         probes::TESTS,
         credentials::TESTS,
         programs::TESTS,
+        evidence::TESTS,
         experiments::TESTS,
         hub::TESTS,
         verdicts::TESTS,

@@ -117,7 +117,13 @@ const RULES: &[(&str, &[Ask])] = &[
     ),
     (
         "chaos-daemon/src/experiment/",
-        &[DAEMON, ("chaostoolkit", &[]), host(&["kernel-tests::experiments::", "kernel-tests::verdicts::"])],
+        &[
+            DAEMON,
+            ("chaostoolkit", &[]),
+            ("mcp-client", &[]),
+            ("report", &[]),
+            host(&["kernel-tests::experiments::", "kernel-tests::verdicts::", "kernel-tests::hub::"]),
+        ],
     ),
     (
         "chaos-daemon/src/server/",

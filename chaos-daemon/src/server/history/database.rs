@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::conditions::conditions;
 use super::migrations::MIGRATIONS;
 use super::score::score;
 use super::{ExperimentResult, Filter, Found, Latest, Recorded, Retention, RunFault, SHARE, Summary, Total};
@@ -37,8 +38,7 @@ const RUN: &str = "id, experiment, verdict, success, steady_before, steady_after
                    gate_reaction, digest, samples_left_out, recovery, stage, next, staged, failure_mode, verified, owner";
 
 /// What is read of a fault.
-const FAULT: &str =
-    "SELECT name, fault_type, target, seconds, weight, injected, effective, removed_clean FROM fault";
+const FAULT: &str = "SELECT name, fault_type, target, seconds, weight, injected, effective, removed_clean, evidence FROM fault";
 
 /// Why a database is of no use.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ impl Database {
     pub(super) fn record(&mut self, recorded: &Recorded, retention: Retention) -> Result<()> {
         let change = self.connection.transaction()?;
         if insert(&change, recorded)? {
-            count(&change, &recorded.run.experiment_name, 1, i64::from(recorded.run.success))?;
+            count(&change, &recorded.run.experiment_name, Total::of(&recorded.run))?;
             prune(&change, recorded.owner.as_deref(), retention)?;
         }
         Ok(change.commit()?)
@@ -168,8 +168,7 @@ impl Database {
                 insert(&change, &Recorded { run: run.clone(), ..Recorded::default() })?;
             }
             for (experiment, total) in totals {
-                let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-                count(&change, experiment, number(total.runs), number(total.successes))?;
+                count(&change, experiment, *total)?;
             }
         }
         Ok(change.commit()?)
@@ -204,12 +203,14 @@ impl Database {
 
     /// How often each experiment ran, also of runs that are no longer kept.
     pub(super) fn totals(&self) -> Result<Vec<(String, Total)>> {
-        let mut statement = self.connection.prepare("SELECT experiment, runs, successes FROM total")?;
+        let mut statement =
+            self.connection.prepare("SELECT experiment, runs, successes, unverified FROM total")?;
         let number = |row: &Row<'_>, index| -> rusqlite::Result<u64> {
             Ok(u64::try_from(row.get::<_, i64>(index)?).unwrap_or_default())
         };
         let rows = statement.query_map([], |row| {
-            Ok((row.get(0)?, Total { runs: number(row, 1)?, successes: number(row, 2)? }))
+            let (runs, successes, unverified) = (number(row, 1)?, number(row, 2)?, number(row, 3)?);
+            Ok((row.get(0)?, Total { runs, successes, unverified }))
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -297,6 +298,7 @@ impl Database {
                 injected: row.get(5)?,
                 effective: row.get(6)?,
                 removed_clean: row.get(7)?,
+                evidence: json(row, 8)?,
             })
         })?;
         recorded.events = self.list(id, "SELECT at, time, kind, subject, detail FROM event", |row| {
@@ -430,7 +432,7 @@ fn bytes(recorded: &Recorded, document: Option<&str>) -> i64 {
 
 /// Writes the faults of a run down.
 fn insert_faults(change: &Transaction<'_>, recorded: &Recorded) -> Result<()> {
-    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement = change.prepare("INSERT INTO fault VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (number, fault) in (0_i64..).zip(&recorded.faults) {
         statement.execute(params![
             recorded.run.run_id,
@@ -442,18 +444,21 @@ fn insert_faults(change: &Transaction<'_>, recorded: &Recorded) -> Result<()> {
             fault.weight,
             fault.injected,
             fault.effective,
-            fault.removed_clean
+            fault.removed_clean,
+            fault.evidence.and_then(|evidence| serde_json::to_string(&evidence).ok()),
         ])?;
     }
     Ok(())
 }
 
 /// Counts runs of an experiment.
-fn count(change: &Transaction<'_>, experiment: &str, runs: i64, successes: i64) -> Result<()> {
+fn count(change: &Transaction<'_>, experiment: &str, total: Total) -> Result<()> {
+    let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+    let Total { runs, successes, unverified } = total;
     change.execute(
-        "INSERT INTO total VALUES (?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET \
-         runs = runs + excluded.runs, successes = successes + excluded.successes",
-        params![experiment, runs, successes],
+        "INSERT INTO total VALUES (?, ?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET runs = runs + excluded.runs, \
+         successes = successes + excluded.successes, unverified = unverified + excluded.unverified",
+        params![experiment, number(runs), number(successes), number(unverified)],
     )?;
     Ok(())
 }
@@ -502,56 +507,10 @@ fn forget(change: &Transaction<'_>, owner: Option<&str>, what: &str, most: i64) 
     Ok(change.execute(&surplus, params![owner, most])?)
 }
 
-/// What a filter asks for, and the values in it.
-fn conditions(filter: &Filter) -> (String, Vec<Sql>) {
-    let mut conditions = vec!["1"];
-    let mut values = Vec::new();
-    let mut add = |condition: &'static str, more: Vec<Sql>| {
-        conditions.push(condition);
-        values.extend(more);
-    };
-    if let Some(experiment) = &filter.experiment {
-        add("experiment = ?", vec![Sql::Text(experiment.clone())]);
-    }
-    if let Some(verdict) = filter.verdict {
-        add("verdict = ?", vec![Sql::Text(verdict.name().to_owned())]);
-    }
-    if let Some(fault) = &filter.fault {
-        let fault = Sql::Text(fault.clone());
-        let either = "EXISTS (SELECT 1 FROM fault WHERE run = id AND (fault_type = ? OR name = ?))";
-        add(either, vec![fault.clone(), fault]);
-    }
-    if let Some(target) = &filter.target {
-        let has = "EXISTS (SELECT 1 FROM fault WHERE run = id AND target LIKE ? ESCAPE '\\')";
-        add(has, vec![within(target)]);
-    }
-    if let Some(text) = &filter.text {
-        let text = within(text);
-        let anywhere = "(experiment LIKE ? ESCAPE '\\' OR error LIKE ? ESCAPE '\\' OR EXISTS (SELECT 1 FROM event \
-                        WHERE run = id AND (detail LIKE ? ESCAPE '\\' OR subject LIKE ? ESCAPE '\\')))";
-        add(anywhere, vec![text.clone(), text.clone(), text.clone(), text]);
-    }
-    if let Some(since) = filter.since {
-        add("started_ms >= ?", vec![Sql::Integer(since.as_millisecond())]);
-    }
-    if let Some(until) = filter.until {
-        add("started_ms < ?", vec![Sql::Integer(until.as_millisecond())]);
-    }
-    (conditions.join(" AND "), values)
-}
-
-/// A pattern for text that has this in it, whatever signs it is of.
-fn within(text: &str) -> Sql {
-    let plain = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
-    Sql::Text(format!("%{plain}%"))
-}
-
 fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
     let verdict: Option<String> = row.get(2)?;
     let affected: i64 = row.get(9)?;
-    let recovery: Option<String> = row.get(13)?;
     let failure: Option<String> = row.get(17)?;
-    let verified: Option<String> = row.get(18)?;
     let stage = |percent: Option<u8>| percent.and_then(|percent| Stage::try_from(percent).ok());
     Ok(ExperimentResult {
         run_id: row.get(0)?,
@@ -560,14 +519,14 @@ fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {
         success: row.get(3)?,
         steady_state_before: row.get(4)?,
         steady_state_after: row.get(5)?,
-        verified: verified.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        verified: json(row, 18)?,
         duration_seconds: row.get(6)?,
         error: row.get(7)?,
         failure_mode: failure.as_deref().and_then(FailureMode::parse),
         started_at: row.get(8)?,
         packets_affected: u64::try_from(affected).unwrap_or_default(),
         gate_reaction_seconds: row.get(10)?,
-        recovery: recovery.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+        recovery: json(row, 13)?,
         stage: stage(row.get(14)?),
         next: row.get(15)?,
         left: Vec::new(),
@@ -580,7 +539,13 @@ fn fate(bits: &str) -> Option<Fate> {
     let [injected, effective, removed_clean] = bits.as_bytes() else { return None };
     let is_set = |bit: &u8| *bit == b'1';
     let (injected, effective, removed_clean) = (is_set(injected), is_set(effective), is_set(removed_clean));
-    Some(Fate { injected, effective, removed_clean })
+    Some(Fate { injected, effective, removed_clean, evidence: None })
+}
+
+/// What stands in this column as JSON; nothing where it is none that is understood.
+fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    let text: Option<String> = row.get(column)?;
+    Ok(text.and_then(|text| serde_json::from_str(&text).ok()))
 }
 
 /// The word that stands for a value.

@@ -88,4 +88,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
         + ifnull((SELECT sum(200 + length(detail)) FROM sample WHERE run = id), 0)
         + ifnull((SELECT length(text) FROM document WHERE document.digest = run.digest), 0);
     ",
+    "
+    ALTER TABLE fault ADD COLUMN evidence TEXT;
+    ALTER TABLE total ADD COLUMN unverified INTEGER NOT NULL DEFAULT 0;
+    ",
 ];

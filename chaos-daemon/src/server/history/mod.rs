@@ -1,11 +1,13 @@
 //! What has run: in a SQLite database beside the registry, and what cannot be written there in memory, so that neither a
 //! full disk nor a broken file keeps a run from ending or the daemon from starting.
 
+mod conditions;
 mod database;
 mod migrations;
 pub mod precedents;
 pub mod score;
 pub mod statistics;
+mod total;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,8 +25,11 @@ use crate::experiment::role::Stages;
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Recovery, Stage, Verdict};
-use crate::request::{ApiError, ErrorCode};
+use crate::request::evidence::words;
+use crate::request::{ApiError, ErrorCode, Evidence};
+use crate::spec::FaultType;
 use database::Database;
+pub use total::Total;
 
 /// The name of the database in the state directory.
 pub const FILE: &str = "history.db";
@@ -49,7 +54,7 @@ pub struct ExperimentResult {
     /// The last word on it; none while it goes on, for a dry run, and in results of before there were verdicts.
     #[serde(default)]
     pub verdict: Option<Verdict>,
-    /// Whether the system kept its steady state.
+    /// Whether its verdict is held.
     pub success: bool,
     /// Steady state before the action; false, too, if it was not verified.
     pub steady_state_before: bool,
@@ -92,15 +97,6 @@ pub struct ExperimentResult {
     pub warning: Option<String>,
 }
 
-/// How often an experiment ran, and how often with success.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Total {
-    /// Finished runs.
-    pub runs: u64,
-    /// Runs with success.
-    pub successes: u64,
-}
-
 /// The latest run of an experiment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Latest {
@@ -112,7 +108,7 @@ pub struct Latest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
-    /// Whether the system kept its steady state.
+    /// Whether its verdict is held.
     pub success: bool,
 }
 
@@ -142,9 +138,19 @@ pub struct RunFault {
     #[schemars(with = "bool")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removed_clean: Option<bool>,
+    /// What it had met, taken or done when it was looked at last.
+    #[schemars(with = "Evidence")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<Evidence>,
 }
 
 impl RunFault {
+    /// What it had met, taken or done, in lines for people; without any when nothing is recorded.
+    pub fn met(&self) -> Vec<String> {
+        let fault_type = FaultType::parse(&self.fault_type).ok();
+        self.evidence.map_or_else(Vec::new, |evidence| words::lines(&evidence, fault_type))
+    }
+
     /// With what became of it, if its turn came.
     #[must_use]
     pub fn with_fate(self, fate: Option<&Fate>) -> Self {
@@ -153,7 +159,8 @@ impl RunFault {
             fate.map(|fate| fate.effective),
             fate.map(|fate| fate.removed_clean),
         );
-        Self { injected, effective, removed_clean, ..self }
+        let evidence = fate.and_then(|fate| fate.evidence);
+        Self { injected, effective, removed_clean, evidence, ..self }
     }
 }
 
@@ -344,7 +351,7 @@ impl History {
             let mut totals = BTreeMap::<String, Total>::new();
             for (experiment, total) in shared.all(|database| database.totals())? {
                 let sum = totals.entry(experiment).or_default();
-                *sum = Total { runs: sum.runs + total.runs, successes: sum.successes + total.successes };
+                *sum = *sum + total;
             }
             Ok(totals)
         })

@@ -33,6 +33,7 @@ fn run(faults: &[&str], events: Vec<Occurrence>, samples: Vec<Reading>) -> Recor
         weight: if *name == "light" { 3 } else { 10 },
         injected: None,
         effective: None,
+        evidence: None,
         removed_clean: None,
     };
     Recorded { faults: faults.iter().map(fault).collect(), events, samples, ..Recorded::default() }

@@ -29,7 +29,7 @@ pub struct Tally {
     pub runs: u64,
     /// How many with success.
     pub successes: u64,
-    /// Their share, from 0 to 1.
+    /// Their share of those that show something, from 0 to 1: an unverified run does not count.
     pub success_rate: f64,
     /// The mean of the scores of those that have one.
     #[schemars(with = "f64")]
@@ -88,7 +88,7 @@ pub struct Statistics {
     pub runs: u64,
     /// How many with success.
     pub successes: u64,
-    /// Their share, from 0 to 1.
+    /// Their share of those that show something, from 0 to 1: an unverified run does not count.
     pub success_rate: f64,
     /// The mean of the scores of those that have one.
     #[schemars(with = "f64")]
@@ -171,6 +171,7 @@ fn faults(runs: &[Summary]) -> Vec<FaultTally> {
 
 fn tally(name: String, runs: &[&Summary]) -> Tally {
     let successes = runs.iter().filter(|run| run.run.success).count();
+    let unverified = runs.iter().filter(|run| run.run.verdict == Some(Verdict::Unverified)).count();
     let mut scored: Vec<_> = runs.iter().filter_map(|run| Some((&run.run.started_at, run.score?))).collect();
     scored.sort_by_key(|(began, _)| *began);
     let scores: Vec<_> = scored.into_iter().map(|(_, score)| score).collect();
@@ -178,7 +179,7 @@ fn tally(name: String, runs: &[&Summary]) -> Tally {
         name,
         runs: runs.len() as u64,
         successes: successes as u64,
-        success_rate: share(successes, runs.len()),
+        success_rate: share(successes, runs.len() - unverified),
         mean_score: (!scores.is_empty())
             .then(|| scores.iter().map(|score| f64::from(*score)).sum::<f64>() / scores.len() as f64),
         latest_score: scores.last().copied(),

@@ -77,8 +77,20 @@ fn runs_are_counted_by_what_they_have_in_common() {
 }
 
 #[test]
+fn a_run_that_shows_nothing_is_in_no_rate() {
+    let verdicts = [Verdict::Held, Verdict::Unverified, Verdict::Deviated, Verdict::Unverified];
+    let runs: Vec<_> =
+        verdicts.into_iter().map(|verdict| run("a", verdict, 1, "a", &["latency"], None)).collect();
+    let found = statistics(&runs);
+    assert_eq!((found.runs, found.successes, found.success_rate), (4, 1, 0.5));
+    assert_eq!((found.experiments[0].runs, found.experiments[0].success_rate), (4, 0.5));
+    assert_eq!(statistics(&runs[1..2]).success_rate, 0.0);
+}
+
+#[test]
 fn a_fault_counts_by_what_it_did_itself_and_not_by_what_the_system_made_of_it() {
-    let fate = |injected, effective, removed_clean| Fate { injected, effective, removed_clean };
+    let fate =
+        |injected, effective, removed_clean| Fate { injected, effective, removed_clean, evidence: None };
     let with = |mut run: Summary, fates: &[(&str, Fate)]| {
         run.fates = fates.iter().map(|(kind, fate)| ((*kind).to_owned(), *fate)).collect();
         run

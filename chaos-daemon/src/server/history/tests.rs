@@ -9,6 +9,7 @@ use super::*;
 use crate::experiment::Recovery;
 use crate::experiment::role::{self, Role};
 use crate::experiment::timeline::Kind;
+use crate::request::evidence::Met;
 
 fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) -> ExperimentResult {
     ExperimentResult {
@@ -46,6 +47,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
             weight: 7,
             injected: Some(true),
             effective: Some(false),
+            evidence: Some(Evidence::Met(Met { matched: 4, affected: 0, protected: 4 })),
             removed_clean: Some(true),
             name: "slow.1".into(),
             fault_type: "latency".into(),
@@ -100,7 +102,7 @@ async fn what_is_recorded_is_found_again_by_the_next_as_it_was() {
     assert_eq!(again.run("ab1".into()).await.unwrap(), first);
     assert_eq!(ids(&again, Filter::default()).await, ["ab2", "ab1"]);
     assert_eq!(again.search(Filter::default()).await.unwrap()[0].fault_types, ["latency"]);
-    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 2, successes: 2 });
+    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 2, successes: 2, unverified: 0 });
     for (handle, text) in [("ab", "several"), ("x", "no run"), ("%", "no run")] {
         let error = again.run(handle.into()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::RunNotFound);
@@ -250,7 +252,7 @@ async fn a_database_of_version_1_keeps_its_runs_which_have_no_score() {
     let history = History::open(Some(directory.path()), Retention::default());
     assert_eq!(history.record(held("new", &minute(59))).await, None);
     let found = history.search(Filter::default()).await.unwrap();
-    let fate = Fate { injected: true, effective: false, removed_clean: true };
+    let fate = Fate { injected: true, effective: false, removed_clean: true, evidence: None };
     let fates: Vec<_> = found.iter().map(|run| run.fates.as_slice()).collect();
     assert_eq!(fates, [&[("latency".to_owned(), fate)][..], &[]]);
     let scores: Vec<_> = found.iter().map(|run| (run.run.run_id.as_str(), run.score)).collect();
@@ -428,7 +430,7 @@ async fn what_could_not_be_written_is_written_once_it_can_be() {
     drop(history);
     let again = History::open(Some(directory.path()), Retention::default());
     assert_eq!(ids(&again, Filter::default()).await, ["c", "b", "a"]);
-    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 3, successes: 3 });
+    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 3, successes: 3, unverified: 0 });
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o111, 0);
 }
 
@@ -436,7 +438,8 @@ async fn what_could_not_be_written_is_written_once_it_can_be() {
 async fn earlier_results_are_taken_over_once() {
     let directory = tempfile::tempdir().unwrap();
     let results = vec![result("a", "kill-cache", Verdict::Held, &minute(1))];
-    let totals = BTreeMap::from([("kill-cache".to_owned(), Total { runs: 900, successes: 450 })]);
+    let totals =
+        BTreeMap::from([("kill-cache".to_owned(), Total { runs: 900, successes: 450, unverified: 0 })]);
     for _ in 0..2 {
         let history = History::open(Some(directory.path()), Retention::default());
         assert!(history.import(results.clone(), totals.clone()));

@@ -1,18 +1,18 @@
 //! What faults have met, taken or done, in lines for people.
 
-use super::duration;
-use crate::request::Shortfall;
-use crate::request::evidence::{
+use super::{
     ConnectionEvidence, Connections, Evidence, Flaps, Met, Percentiles, Recovery, Seconds, Settings,
+    Shortfall,
 };
 use crate::spec::FaultType;
+use crate::spec::units;
 
-/// In lines; without any while nothing is known.
-pub(super) fn lines(evidence: &Evidence, fault_type: Option<FaultType>) -> Vec<String> {
+/// In lines; without any while nothing is known. A fault's type says whether it meets calls or packets.
+pub fn lines(evidence: &Evidence, fault_type: Option<FaultType>) -> Vec<String> {
     let line = match evidence {
         Evidence::Met(Met { matched, affected, protected }) => {
-            let what = if fault_type.is_some_and(FaultType::fails_calls) { "calls" } else { "packets" };
-            format!("{what}: {matched} matched, {affected} affected, {protected} protected")
+            let what = met_by(fault_type);
+            format!("{what}s: {matched} matched, {affected} affected, {protected} protected")
         }
         Evidence::Burned(burned) => format!("CPU time burned: {}", show(burned.cpu_seconds)),
         Evidence::Flaps(Flaps { settings_held, link_downs }) => {
@@ -60,8 +60,41 @@ pub(super) fn lines(evidence: &Evidence, fault_type: Option<FaultType>) -> Vec<S
     vec![line]
 }
 
+/// Why a fault was not seen to act, by its own figures.
+pub fn why_idle(evidence: &Evidence, fault_type: FaultType) -> String {
+    let what = met_by(Some(fault_type));
+    let why = match evidence {
+        Evidence::Met(Met { matched: 0, .. }) => return format!("no {what} matched its target"),
+        Evidence::Met(Met { matched, protected, .. }) if protected >= matched => {
+            return format!("all {matched} {what}s that matched are protected");
+        }
+        Evidence::Met(Met { matched, .. }) => {
+            return format!("{matched} {what}s matched its target, and it acted on none of them");
+        }
+        Evidence::Burned(_) => "it had no processor time",
+        Evidence::Flaps(_) => "the link was never down",
+        Evidence::Settings(Settings { times_held_back: Some(_), .. }) => "nobody met its limit",
+        Evidence::Settings(_) => "it holds no setting",
+        Evidence::Connections(_) => "it opened no connection",
+        Evidence::Oom(_) | Evidence::Memory(_) | Evidence::Room(_) => "it holds no byte",
+        Evidence::Things(_) => "it holds none",
+        Evidence::Moved(_) => "it moved no byte",
+        Evidence::Signals(_) => "no process was sent a signal",
+        Evidence::Restart(_) => "the service was not seen to end",
+        Evidence::Pauses(_) => "no process stood still",
+        Evidence::Down(_) => "the host did not go down",
+        Evidence::Unknown(_) => "nobody knows what it met",
+    };
+    why.to_owned()
+}
+
+/// What a fault of this type meets.
+fn met_by(fault_type: Option<FaultType>) -> &'static str {
+    if fault_type.is_some_and(FaultType::fails_calls) { "call" } else { "packet" }
+}
+
 fn show(time: Seconds) -> String {
-    duration::show(time.0)
+    units::show(time.0)
 }
 
 /// Why it is not more.
@@ -179,5 +212,23 @@ mod tests {
             of(json!({"things_held": 5, "connections": connections})),
             "connections: 5 held, 7 opened, 2 timed out; connect: p50 1.0 ms, p90 2.2, p99 3.0"
         );
+    }
+
+    #[test]
+    fn a_fault_that_was_not_seen_to_act_says_why_by_its_own_figures() {
+        let met = |matched, protected| Evidence::Met(Met { matched, affected: 0, protected });
+        for (evidence, expected) in [
+            (met(0, 0), "no packet matched its target"),
+            (met(4, 4), "all 4 packets that matched are protected"),
+            (met(4, 1), "4 packets matched its target, and it acted on none of them"),
+            (
+                Evidence::Settings(Settings { settings_held: 1, times_held_back: Some(0) }),
+                "nobody met its limit",
+            ),
+            (Evidence::default(), "nobody knows what it met"),
+        ] {
+            assert_eq!(why_idle(&evidence, FaultType::NetworkPartition), expected);
+        }
+        assert_eq!(why_idle(&met(0, 0), FaultType::ConnectError), "no call matched its target");
     }
 }

@@ -1,6 +1,8 @@
 //! What a fault has met, taken or done since it started: figures of its own family, and no others. The names are those that callers
 //! see, so that there is one description of each.
 
+pub mod words;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
