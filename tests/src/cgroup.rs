@@ -54,6 +54,14 @@ impl Cgroup {
         Self::make(root()?.join(format!("ct{}-{number}.service", std::process::id())))
     }
 
+    /// Makes the one whose folder this is.
+    ///
+    /// # Errors
+    /// As [`Cgroup::new`].
+    pub fn at(path: PathBuf) -> Result<Self> {
+        Self::make(path)
+    }
+
     fn make(path: PathBuf) -> Result<Self> {
         fs::create_dir(&path).map_err(Error::io("create", path.display().to_string()))?;
         Self::open(path, true)
@@ -71,6 +79,17 @@ impl Cgroup {
         let processes = File::options().write(true).open(path.join("cgroup.procs"));
         let processes = processes.map_err(Error::io("open cgroup.procs of", path.display().to_string()))?;
         Ok(Self { path, processes: Arc::new(processes.into()), is_ours })
+    }
+
+    /// Takes it away, with everything in it, and makes another one of the same name, as a service manager does at a restart.
+    ///
+    /// # Errors
+    /// As [`Cgroup::new`].
+    pub fn anew(self) -> Result<Self> {
+        let path = self.path.clone();
+        self.kill()?;
+        drop(self);
+        Self::make(path)
     }
 
     /// Makes one below this one, which has to live longer.

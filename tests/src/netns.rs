@@ -33,7 +33,10 @@ impl NetNs {
     /// # Errors
     /// When the kernel refuses, usually for want of root.
     pub fn new() -> Result<Self> {
-        let name = format!("{}{}", prefix(std::process::id()), COUNTER.fetch_add(1, Ordering::Relaxed));
+        Self::named(format!("{}{}", prefix(std::process::id()), COUNTER.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    fn named(name: String) -> Result<Self> {
         let path = Path::new(FOLDER).join(&name);
         fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
         File::create_new(&path).map_err(Error::io("create", path.display().to_string()))?;
@@ -70,6 +73,16 @@ impl NetNs {
     /// When it has none.
     pub fn lose_name(&self) -> Result<()> {
         remove(&self.path())
+    }
+
+    /// Another namespace under the name of this one, which goes.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn anew(self) -> Result<Self> {
+        let name = self.name.clone();
+        drop(self);
+        Self::named(name)
     }
 
     /// Runs a closure inside, on a thread of its own (a namespace belongs to a thread). Panics go through.

@@ -67,6 +67,7 @@ pub async fn drive(
         active: BTreeMap::new(),
         affected: BTreeMap::new(),
         fates: BTreeMap::new(),
+        waits: BTreeSet::new(),
         looking: false,
         watches: experiment.guardrails.gates.iter().map(Watch::new).collect(),
         began: Instant::now(),
@@ -135,6 +136,8 @@ struct Run<'a> {
     affected: BTreeMap<usize, u64>,
     /// What became of each fault that was asked for.
     fates: BTreeMap<usize, Fate>,
+    /// Those whose faults wait for their targets.
+    waits: BTreeSet<usize>,
     looking: bool,
     watches: Vec<Watch<'a>>,
     began: Instant,
@@ -508,6 +511,7 @@ impl<'a> Run<'a> {
             let found = faults.iter().find(|fault| Some(&fault.name) == name);
             if let Some(fault) = found {
                 self.met(index, &fault.evidence);
+                self.waits(index, fault);
             }
             if found.is_some_and(|fault| fault.state != FaultState::Ended) {
                 continue;
@@ -518,6 +522,18 @@ impl<'a> Run<'a> {
             }
         }
         gone
+    }
+
+    /// Notes when a fault begins to wait for its target, and when it goes on.
+    fn waits(&mut self, index: usize, fault: &FaultStatus) {
+        let changed = match fault.state {
+            FaultState::Waiting => self.waits.insert(index),
+            _ => self.waits.remove(&index),
+        };
+        if changed {
+            let note = fault.note.as_deref().unwrap_or_default();
+            self.means.recorder.note(Kind::Finding, fault.name.as_str(), note);
+        }
     }
 
     /// What the fault of an activity has met so far.

@@ -26,6 +26,7 @@ pub mod oom;
 pub mod packet_drop;
 pub mod pause;
 pub mod pids;
+mod pins;
 pub mod port_in_use;
 pub mod ports;
 pub mod process_kill;
@@ -142,6 +143,14 @@ impl From<Plan> for Ready {
 }
 
 impl Ready {
+    /// The control group that its plan is about, as far as that is known without a place on a device.
+    pub fn group(&self) -> Option<u64> {
+        match &self.plan {
+            Planned::Whole(plan) => plan.work.group().map(|group| group.id),
+            Planned::OnDevice(_) => None,
+        }
+    }
+
     fn on_device(plan: impl FnOnce(&Place<'_>) -> Plan + Send + 'static) -> Self {
         Self { plan: Planned::OnDevice(Box::new(plan)), targets: None, doomed: None, netns: None }
     }

@@ -18,7 +18,7 @@ use nix::sys::stat::{fstat, makedev};
 use serde::{Deserialize, Serialize};
 
 /// Where `ip netns` keeps the namespaces that have a name (ip-netns(8)).
-const NAMED: &str = "/run/netns";
+pub const NAMED: &str = "/run/netns";
 
 /// `NS_GET_NSTYPE` (linux/nsfs.h): which kind of namespace a descriptor refers to.
 const NS_GET_NSTYPE: libc::Ioctl = nix::request_code_none!(0xb7, 3) as libc::Ioctl;

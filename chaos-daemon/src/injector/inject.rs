@@ -3,181 +3,71 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::StreamExt;
-use futures_util::stream::iter;
 use ipnet::IpNet;
-use tokio::task::yield_now;
 
 use super::aside::Purpose;
 use super::holders::{Holder, HolderFailure};
-use super::life::{self, Aim, Life};
+use super::life::{self, Aim, Applied, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::orders::{Line, line};
+use super::presence::{Device, Pins};
 use super::refusal::{active_already, changed_already};
-use super::state::{Active, Injector, LEASE_WINDOW, settings};
-use super::survey::{self, Asked, Preview, Spot, Surveyed};
-use super::together::{Seat, refuse_beside};
-use super::watch::{Sight, words as guard_words};
+use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
+use super::survey::{self, Asked, Spot, Surveyed};
+use super::watch::Sight;
 use super::{down, taken_back, ways_in};
 use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
-use crate::host::{NetNs, NetNsIdentity, boot_time_ns, budget};
+use crate::host::{NetNs, NetNsIdentity, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use crate::policy::Permit;
 use crate::request::wire::{Ticket, Wanted};
-use crate::request::{
-    ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, PlanReport, Planned, TargetsReport,
-};
+use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::{Effect, WaysIn};
-use crate::spec::{Fault, FaultName, FaultRequest};
-use crate::target::NetworkTarget;
+use crate::spec::{Fault, FaultName, FaultRequest, OnTargetGone};
+use crate::target::{Entrance, NetworkTarget};
 
 /// How often it is looked again because a fault has meanwhile given back what it had set.
 const MOST_SURVEYS: usize = 3;
-/// How many hosts that the faults of one experiment name are looked up at once.
-const MOST_NAMES_AT_ONCE: usize = 4;
-/// How much of a processor the looks at the faults of one experiment may take, all of them.
-const LONGEST_OF_ALL: Duration = Duration::from_secs(15);
-
 /// Everything that is decided before anything is changed.
-struct Admitted {
-    fault: Fault,
-    plan: Plan,
-    target: Option<NetworkTarget>,
+pub(super) struct Admitted {
+    pub(super) fault: Fault,
+    pub(super) plan: Plan,
+    pub(super) target: Option<NetworkTarget>,
     /// The network namespace that the holder enters, of a fault without an interface.
     netns: Option<NetNs>,
     id: u32,
-    place: Option<(NetNsIdentity, u32, u8)>,
+    pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// Those that were chosen, of a fault that goes to processes.
-    targets: Option<TargetsReport>,
+    pub(super) targets: Option<TargetsReport>,
     /// The host that the target names, and what it stands for.
     names: Option<Names>,
     /// Whom the kernel is to kill.
     doom: Option<Doom>,
     permit: Permit,
-    guard: Sight,
+    /// As whom namespaces that the caller names are opened.
+    entrance: Entrance,
+    caller: Caller,
+    pub(super) guard: Sight,
 }
 
 /// Why a fault was not started.
-struct Failed {
-    error: ApiError,
+pub(super) struct Failed {
+    pub(super) error: ApiError,
     /// What is left of it on this node, and the journal to go on undoing it by.
-    left: Option<(Entry, Vec<String>)>,
+    pub(super) left: Option<(Entry, Vec<String>)>,
 }
 
 impl From<ApiError> for Failed {
     fn from(error: ApiError) -> Self {
         Self { error, left: None }
-    }
-}
-
-/// What an injection would do; refused where the injection would be.
-pub(super) async fn plan(
-    injector: &Injector,
-    name: &FaultName,
-    request: &FaultRequest,
-    caller: Caller,
-) -> Result<PlanReport, ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Look)).await?;
-    let turn = survey::turn(caller, Purpose::Look).await?;
-    let site = Arc::clone(&injector.site);
-    let surveyed = turn.run(move || survey::look(&site, asked)).await?;
-    let preview = preview(decide(injector, request, surveyed, Freshness::Fresh)?);
-    turn.run(move || Ok(survey::tell(preview))).await
-}
-
-/// What injecting each of these would do, at a time when those that it names are active beside it.
-///
-/// # Errors
-/// When they cannot be looked at now.
-pub(super) async fn plan_all(
-    injector: &Injector,
-    faults: &[Planned],
-    caller: Caller,
-) -> Result<Vec<Result<PlanReport, ApiError>>, ApiError> {
-    let asked = faults.iter().map(|fault| ask(injector, &fault.name, &fault.fault, (caller, Purpose::Look)));
-    let asked: Vec<_> = iter(asked).buffered(MOST_NAMES_AT_ONCE).collect().await;
-    let turn = survey::turn(caller, Purpose::Look).await?.of(LONGEST_OF_ALL);
-    let site = Arc::clone(&injector.site);
-    let surveyed = turn.run(move || {
-        let mut all = Vec::new();
-        for asked in asked {
-            all.push(asked.and_then(|asked| survey::look(&site, asked)));
-            budget::check()?;
-        }
-        Ok(all)
-    });
-    let mut plans = Vec::new();
-    for (fault, surveyed) in faults.iter().zip(surveyed.await?) {
-        // Heartbeats, and whoever wants a fault to end, come between two of them.
-        yield_now().await;
-        plans.push(surveyed.and_then(|surveyed| decide(injector, &fault.fault, surveyed, Freshness::Fresh)));
-    }
-    let refusals: Vec<_> = (0..faults.len())
-        .map(|number| refuse_together(injector, caller, (faults, &plans), number).err())
-        .collect();
-    let previews = plans.into_iter().zip(refusals).map(|(admitted, refused)| match refused {
-        Some(refused) => Err(refused),
-        None => admitted.map(preview),
-    });
-    let previews: Vec<_> = previews.collect();
-    turn.run(move || Ok(previews.into_iter().map(|preview| preview.map(survey::tell)).collect())).await
-}
-
-/// Refuses the fault of this number for those that would be active beside it.
-fn refuse_together(
-    injector: &Injector,
-    caller: Caller,
-    (faults, plans): (&[Planned], &[Result<Admitted, ApiError>]),
-    number: usize,
-) -> Result<(), ApiError> {
-    let seat = |number: usize| {
-        let (planned, admitted) = (faults.get(number)?, plans.get(number)?.as_ref().ok()?);
-        Some(Seat {
-            name: &planned.name,
-            fault: &admitted.fault,
-            lifetime: admitted.plan.lifetime,
-            settings: settings(&admitted.plan.steps),
-        })
-    };
-    let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
-    let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
-    let active = injector.active.borrow().len();
-    refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())
-}
-
-/// What is to be told of a plan.
-fn preview(admitted: Admitted) -> Preview {
-    let report = report(&admitted);
-    let named = admitted.target.as_ref().is_some_and(|target| target.netns_name.is_some());
-    let netns = admitted.place.map(|(netns, ..)| netns).filter(|_| named);
-    Preview { report, netns, targets: admitted.targets, work: admitted.plan.work }
-}
-
-fn report(admitted: &Admitted) -> PlanReport {
-    let holder = "start a holder process, which owns the fault; undo: end it".to_owned();
-    let steps = admitted.plan.steps.iter().map(Step::words);
-    let lasting = admitted.plan.lifetime;
-    let work = admitted.plan.work.words().into_iter().map(|words| match lasting {
-        LifetimeClass::Irreversible => format!("{words}; undo: none"),
-        _ => format!("{words}; undo: goes with the holder"),
-    });
-    PlanReport {
-        description: admitted.plan.description.clone(),
-        lifetime: admitted.plan.lifetime,
-        guard: guard_words(&admitted.guard, admitted.plan.lifetime),
-        duration: admitted.fault.duration,
-        targets: None,
-        restarts: Vec::new(),
-        warnings: Vec::new(),
-        steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     }
 }
 
@@ -194,7 +84,7 @@ pub(super) async fn inject(
     let found = tokio::select! {
         biased;
         () = ticket.cancelled() => return Err(cancelled()),
-        found = survey_for(injector, name, request, caller) => found,
+        found = survey_for(injector, name, request, caller, Standing::New) => found,
     };
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let ended = match (injector.epoch() == epoch, undecided.is_removed()) {
@@ -211,20 +101,14 @@ pub(super) async fn inject(
     let admitted = decide(injector, request, surveyed, freshness)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
-    let started = start(injector, name, &admitted, &ticket.wanted()).await;
+    let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
+    let follows = follows.then(|| Box::new(request.clone()));
+    let started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;
     injector.restock();
     match started {
-        Ok((holder, journal, lease, evidence)) => {
-            injector.update(name, |active| active.applied(evidence));
-            injector.changed.notify_one();
-            tracing::info!(%name, %caller, fault = admitted.plan.description, "injected");
+        Ok(applied) => {
             let status = injector.status_of(name);
-            let drain = admitted.plan.work.longest_stay();
-            let aim = admitted.names.clone().map(|names| Aim::new(names, fixed_peers(&admitted.fault)));
-            let injector = Rc::clone(injector);
-            let doom = admitted.doom.clone().map(Doom::watch);
-            let life =
-                Life { injector, name: name.clone(), caller, holder, journal, lease, drain, aim, doom };
+            let life = Life { injector: Rc::clone(injector), name: name.clone(), caller, follows, applied };
             tokio::task::spawn_local(life.live(orders));
             tokio::task::spawn_local(taken_back::end_if(ticket.wanted(), line));
             status.ok_or_else(|| {
@@ -243,6 +127,37 @@ pub(super) async fn inject(
     }
 }
 
+/// Looks whether the target of a fault that is waiting for it is there, and decides anew.
+///
+/// # Errors
+/// As an injection; [`ErrorCode::TargetNotFound`] while it is not there.
+pub(super) async fn look_again(
+    injector: &Injector,
+    name: &FaultName,
+    request: &FaultRequest,
+    caller: Caller,
+) -> Result<(Surveyed, Freshness), ApiError> {
+    survey_for(injector, name, request, caller, Standing::Waiting).await
+}
+
+/// Applies a fault to the target for which it has waited, until `end_ns`.
+pub(super) async fn apply_again(
+    injector: &Rc<Injector>,
+    name: &FaultName,
+    request: &FaultRequest,
+    (surveyed, freshness): (Surveyed, Freshness),
+    end_ns: u64,
+) -> Result<Applied, Failed> {
+    let admitted = decide(injector, request, surveyed, freshness)?;
+    injector.update(name, |active| active.become_anew(entry(&admitted, active.line.clone())));
+    let applied = start(injector, name, admitted, None, Some(end_ns)).await;
+    injector.restock();
+    if matches!(applied, Err(Failed { left: None, .. })) {
+        injector.release(name);
+    }
+    applied
+}
+
 /// Who has asked is gone, or wants it no more.
 pub(super) fn cancelled() -> ApiError {
     ApiError::new(ErrorCode::Unavailable, "who has asked for it has taken it back; nothing was changed")
@@ -250,7 +165,7 @@ pub(super) fn cancelled() -> ApiError {
 
 /// Whether what was found is to be relied upon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Freshness {
+pub(super) enum Freshness {
     /// No fault has given back what it had set since it was looked; or nothing will be done by it.
     Fresh,
     /// One has, so that an old value may be what that one had set.
@@ -264,9 +179,13 @@ async fn survey_for(
     name: &FaultName,
     request: &FaultRequest,
     caller: Caller,
+    standing: Standing,
 ) -> Result<(Surveyed, Freshness), ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Injection)).await?;
-    let turn = survey::turn(caller, Purpose::Injection).await?;
+    let asked = ask(injector, name, request, (caller, Purpose::Injection), standing).await?;
+    let turn = match standing {
+        Standing::New => survey::turn(caller, Purpose::Injection).await?,
+        Standing::Waiting => survey::turn_of_fault().await?,
+    };
     let look = async |asked: Asked| {
         let (site, before) = (Arc::clone(&injector.site), injector.given_back());
         let surveyed = turn.run_soon(move || survey::look(&site, asked)).await?;
@@ -284,28 +203,39 @@ async fn survey_for(
 }
 
 /// What can be said of a fault at once, and what is to be looked at then: parse it, ask the policy, find the name free.
-async fn ask(
+pub(super) async fn ask(
     injector: &Injector,
     name: &FaultName,
     request: &FaultRequest,
     (caller, purpose): (Caller, Purpose),
+    standing: Standing,
 ) -> Result<Asked, ApiError> {
     // The proof that this process may change the node at all.
     let _: crate::host::Privileges = injector.privileges;
     let fault = request.parse()?;
-    let permit = permit(injector, name, &fault, caller)?;
+    let permit = permit(injector, name, &fault, caller, standing)?;
     let named = match &request.target.host {
         Some(host) => names::lookup(host, injector.resolver(), caller, purpose).await?,
         None => Vec::new(),
     };
     let ways_in = injector.ways_in.borrow().clone();
-    Ok(Asked { name: name.clone(), fault, named, permit, caller, ways_in })
+    Ok(Asked { name: name.clone(), fault, named, permit, caller, ways_in, standing })
 }
 
 /// The leave to start a fault under this name beside those that are active.
-fn permit(injector: &Injector, name: &FaultName, fault: &Fault, caller: Caller) -> Result<Permit, ApiError> {
-    let permit = injector.policy.permit(caller, fault, injector.active.borrow().len())?;
-    if let Some(status) = injector.status_of(name) {
+fn permit(
+    injector: &Injector,
+    name: &FaultName,
+    fault: &Fault,
+    caller: Caller,
+    standing: Standing,
+) -> Result<Permit, ApiError> {
+    let others =
+        injector.active.borrow().keys().filter(|other| standing == Standing::New || *other != name).count();
+    let permit = injector.policy.permit(caller, fault, others)?;
+    if standing == Standing::New
+        && let Some(status) = injector.status_of(name)
+    {
         return Err(active_already(name, status.remaining));
     }
     down::refuse_in_the_way(injector, fault.fault_type)?;
@@ -313,21 +243,21 @@ fn permit(injector: &Injector, name: &FaultName, fault: &Fault, caller: Caller) 
 }
 
 /// Decides by what was found and by what is active now. Nothing is looked at here, and nothing waited for.
-fn decide(
+pub(super) fn decide(
     injector: &Injector,
     request: &FaultRequest,
     surveyed: Surveyed,
     freshness: Freshness,
 ) -> Result<Admitted, ApiError> {
-    let Surveyed { asked, ways_in, target: spot, ready, guard } = surveyed;
+    let Surveyed { asked, ways_in, target: spot, ready, entrance, guard } = surveyed;
     let Ready { plan, targets, doomed, netns } = ready;
-    let Asked { name, fault, named, permit: leave, caller, .. } = asked;
+    let Asked { name, fault, named, permit: leave, caller, standing, .. } = asked;
     *injector.guard.borrow_mut() = guard.clone();
     if let Some(ports) = ways_in {
         *injector.ways_in.borrow_mut() = ports;
     }
     // Again: others were injected meanwhile.
-    permit(injector, &name, &fault, caller)?;
+    permit(injector, &name, &fault, caller, standing)?;
     let id = rand::random::<u32>() & !1;
     let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
     let plan = plan.at(place.as_ref())?;
@@ -346,7 +276,21 @@ fn decide(
     let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver().clone()));
     let target = spot.map(|spot| spot.target);
     let doom = doomed.as_deref().map(Doom::of);
-    Ok(Admitted { fault, plan, id, place, target, netns, targets, names, doom, permit: leave, guard })
+    Ok(Admitted {
+        fault,
+        plan,
+        id,
+        place,
+        target,
+        netns,
+        targets,
+        names,
+        doom,
+        permit: leave,
+        entrance,
+        caller,
+        guard,
+    })
 }
 
 /// Of a fault that would give back, at its end, a value that was not the node's own.
@@ -426,12 +370,15 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
     }
 }
 
+/// Writes a fault down, applies it and reads it back, unless it is no longer `wanted`. It lasts until `end_ns`, or without that as long
+/// as it says.
 async fn start(
-    injector: &Injector,
+    injector: &Rc<Injector>,
     name: &FaultName,
-    admitted: &Admitted,
-    wanted: &Wanted,
-) -> Result<(Holder, Entry, Lease, Evidence), Failed> {
+    admitted: Admitted,
+    wanted: Option<&Wanted>,
+    end_ns: Option<u64>,
+) -> Result<Applied, Failed> {
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
     };
@@ -439,7 +386,7 @@ async fn start(
     let room = if admitted.names.is_some() { roomy } else { capacity };
     let programs = admitted.plan.work.programs().map(|(family, peers)| (family, room(peers)));
     let mut holder = injector.holder(programs).await.map_err(|error| failed(&words(&error)))?;
-    if wanted.is_cancelled() {
+    if wanted.is_some_and(Wanted::is_cancelled) {
         return Err(cancelled().into());
     }
     let mut steps = admitted.plan.steps.clone();
@@ -450,10 +397,13 @@ async fn start(
         .journal
         .begin(admitted.id, name, fault_type, &steps)
         .map_err(|error| failed(&format!("write the journal: {error}")))?;
-    let duration = u64::try_from(admitted.fault.duration.as_nanos()).unwrap_or(u64::MAX);
-    let lease = Lease { end_ns: boot_time_ns().saturating_add(duration), window: LEASE_WINDOW };
-    // A holder may have had to be waited for.
-    injector.update(name, |active| active.started = Instant::now());
+    let end_ns = end_ns.unwrap_or_else(|| {
+        // A holder may have had to be waited for.
+        injector.update(name, |active| active.started = Instant::now());
+        let duration = u64::try_from(admitted.fault.duration.as_nanos()).unwrap_or(u64::MAX);
+        boot_time_ns().saturating_add(duration)
+    });
+    let lease = Lease { end_ns, window: LEASE_WINDOW };
     let netns = admitted.target.as_ref().map(|target| &target.netns).or(admitted.netns.as_ref());
     let armed = match holder.arm(&admitted.plan.work, lease, netns).await {
         Ok(Report::Armed(evidence)) => {
@@ -469,7 +419,12 @@ async fn start(
         armed => armed,
     };
     match armed {
-        Ok(evidence) => Ok((holder, journal, lease, evidence)),
+        Ok(evidence) => {
+            injector.update(name, |active| active.applied(evidence));
+            injector.changed.notify_one();
+            tracing::info!(%name, caller = %admitted.caller, fault = admitted.plan.description, "injected");
+            Ok(applied(admitted, holder, journal, lease))
+        }
         Err(error) => {
             injector.update(name, |active| active.state = FaultState::Ending);
             holder.end().await;
@@ -491,6 +446,34 @@ async fn start(
             Err(Failed { error, left: Some((journal, residue)) })
         }
     }
+}
+
+/// What is kept of a fault that was applied.
+fn applied(admitted: Admitted, holder: Holder, journal: Entry, lease: Lease) -> Applied {
+    let pins = pins(&admitted);
+    let Admitted { fault, plan, names, doom, .. } = admitted;
+    Applied {
+        holder,
+        journal,
+        lease,
+        drain: plan.work.longest_stay(),
+        aim: names.map(|names| Aim::new(names, fixed_peers(&fault))),
+        doom: doom.map(Doom::watch),
+        presence: pins.watch(),
+    }
+}
+
+/// What a fault is pinned to.
+fn pins(admitted: &Admitted) -> Pins {
+    let work = &admitted.plan.work;
+    let netns = match (&admitted.target, admitted.place, work.link()) {
+        (Some(target), Some((id, ..)), _) => target.netns_name.clone().map(|name| (name, id)),
+        (.., Some(link)) => link.netns.name.clone().map(|name| (name, link.netns.id)),
+        _ => None,
+    };
+    let netns = netns.map(|(name, id)| (name, id, admitted.entrance.clone()));
+    let device = work.device().map(|(index, name)| Device { index, name: name.to_owned(), netns });
+    Pins { group: work.group().cloned(), device }
 }
 
 /// The peers that a fault names by their addresses.

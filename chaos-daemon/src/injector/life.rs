@@ -12,17 +12,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::beats::Beats;
 use super::down;
+use super::follow::{self, Lost};
 use super::holders::Holder;
 use super::names::{Answer, Names};
 use super::oom::Watch;
 use super::orders::{End, Next, Orders, line};
+use super::presence;
 use super::recover::Unfinished;
 use super::state::{Active, Injector};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
 use crate::request::{Caller, Evidence, FaultState, Removal};
-use crate::spec::FaultName;
+use crate::spec::{FaultName, FaultRequest};
 
 /// How often a lease is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ const EXIT_LIMIT: Duration = Duration::from_secs(2);
 /// How long to wait before an undo that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
 /// Why most faults end.
-const TIME_UP: &str = "its time was up";
+pub(super) const TIME_UP: &str = "its time was up";
 
 /// What one fault's task owns.
 pub(super) struct Life {
@@ -42,6 +44,14 @@ pub(super) struct Life {
     pub(super) name: FaultName,
     /// Who has asked for it.
     pub(super) caller: Caller,
+    /// What was asked for, of a fault that follows its target.
+    pub(super) follows: Option<Box<FaultRequest>>,
+    /// What is on the node.
+    pub(super) applied: Applied,
+}
+
+/// What a fault has on the node, and what is watched while it is there.
+pub(super) struct Applied {
     pub(super) holder: Holder,
     pub(super) journal: Entry,
     pub(super) lease: Lease,
@@ -51,6 +61,22 @@ pub(super) struct Life {
     pub(super) aim: Option<Aim>,
     /// Whom the kernel is to kill, if that is the fault.
     pub(super) doom: Option<Watch>,
+    /// Whether its target is there.
+    pub(super) presence: presence::Watch,
+}
+
+/// Why a fault is taken from the node.
+enum Ended {
+    /// It ends, for this reason.
+    For(String),
+    /// This of its target has gone.
+    Lost(String),
+}
+
+impl Ended {
+    fn because(reason: &str) -> Self {
+        Self::For(reason.to_owned())
+    }
 }
 
 /// A named host, asked for again and again, beside the peers that were named by their addresses.
@@ -60,12 +86,14 @@ pub(super) struct Aim {
     answers: Receiver<Answer>,
     /// What the holder was ordered to be about and has not reported yet.
     ordered: Option<Vec<IpNet>>,
+    /// Whether the last answer was none.
+    unknown: bool,
 }
 
 impl Aim {
     /// Begins to ask.
     pub(super) fn new(names: Names, fixed: Vec<IpNet>) -> Self {
-        Self { answers: names.watch(), names, fixed, ordered: None }
+        Self { answers: names.watch(), names, fixed, ordered: None, unknown: false }
     }
 }
 
@@ -81,56 +109,103 @@ async fn next_answer(aim: Option<&mut Aim>) -> Answer {
 }
 
 /// How long a fault still has that ends at `end_ns`, both boot time; `None` when its time is up.
-fn time_left(end_ns: u64, now_ns: u64) -> Option<Duration> {
+pub(super) fn time_left(end_ns: u64, now_ns: u64) -> Option<Duration> {
     end_ns.checked_sub(now_ns).filter(|left| *left > 0).map(Duration::from_nanos)
 }
 
-type Waiting = Vec<oneshot::Sender<Removal>>;
+pub(super) type Waiting = Vec<oneshot::Sender<Removal>>;
 
 impl Life {
-    /// Keeps the fault until it is due, told to end, or its holder dies; then undoes it, until nothing is left.
+    /// Keeps the fault until it is due, told to end, or its holder dies; then undoes it, until nothing is left. One that follows its
+    /// target waits for it meanwhile, with nothing on the node.
     pub(super) async fn live(mut self, mut orders: Orders) {
         let mut waiting = Waiting::new();
-        let reason = self.hold(&mut orders, &mut waiting).await;
-        orders.refuse_asks();
-        self.injector.update(&self.name, |active| {
-            active.state = FaultState::Ending;
-            active.note = Some(reason.clone());
-        });
-        let Self { injector, name, caller, mut holder, mut journal, drain, doom, .. } = self;
-        note_ending(&name, &mut journal, &reason);
-        match disarm(&name, &mut holder, drain).await {
-            Some(evidence) => {
-                injector.update(&name, |active| active.evidence = evidence);
-                holder.finish(EXIT_LIMIT).await;
+        loop {
+            let ended = self.hold(&mut orders, &mut waiting).await;
+            let Self { injector, name, caller, follows, applied } = self;
+            let end_ns = applied.lease.end_ns;
+            let since = Instant::now();
+            let (reason, follows) = match ended {
+                Ended::For(reason) => (reason, None),
+                Ended::Lost(lost) => (format!("its target has gone: {lost}"), follows),
+            };
+            let Some(request) = follows else {
+                orders.refuse_asks();
+                let turn = (&mut orders, waiting);
+                return take_off(&injector, (&name, caller), applied, &reason, turn, Then::Retire).await;
+            };
+            let turn = (&mut orders, std::mem::take(&mut waiting));
+            take_off(&injector, (&name, caller), applied, &reason, turn, Then::Keep).await;
+            // Whoever wanted its end meanwhile has had it.
+            if injector.status_of(&name).is_none() {
+                return;
             }
-            // It may not even have heard of its end: waiting for it would be waiting with the fault on.
-            None => holder.end().await,
+            let fault = Lost { name: &name, caller, request: &request, end_ns, reason: &reason, since };
+            match follow::wait(&injector, &fault, &mut orders).await {
+                Some(applied) => self = Self { injector, name, caller, follows: Some(request), applied },
+                None => return,
+            }
         }
-        // The holder may have been killed, too.
-        let doomed = match doom {
-            Some(doom) => doom.last().await,
-            None => None,
-        };
-        if let Some((kills, words)) = doomed {
-            injector.update(&name, |active| {
-                active.evidence = active.evidence.with_oom_kills(kills);
-                active.note = Some(format!("{reason}; {words}"));
-            });
-        }
-        if injector.status_of(&name).is_some_and(|status| down::takes_down(status.fault_type))
-            && let Some(words) = down::settle(&injector, &name).await
-        {
-            injector.update(&name, |active| active.note = Some(format!("{reason}; {words}")));
-        }
-        undo(&injector, &name, &journal, &mut orders, waiting).await;
-        close(journal);
-        tracing::info!(%name, %caller, reason, "ended");
     }
+}
 
+/// What becomes of the entry of a fault of which nothing is left on the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// It has ended.
+    Retire,
+    /// It stays, unless somebody wants the fault to end.
+    Keep,
+}
+
+/// Takes a fault from the node, until nothing is left of it.
+async fn take_off(
+    injector: &Rc<Injector>,
+    (name, caller): (&FaultName, Caller),
+    applied: Applied,
+    reason: &str,
+    (orders, waiting): (&mut Orders, Waiting),
+    then: Then,
+) {
+    injector.update(name, |active| {
+        active.state = FaultState::Ending;
+        active.note = Some(reason.to_owned());
+    });
+    let Applied { mut holder, mut journal, drain, doom, .. } = applied;
+    note_ending(name, &mut journal, reason);
+    match disarm(name, &mut holder, drain).await {
+        Some(evidence) => {
+            injector.update(name, |active| active.evidence = evidence);
+            holder.finish(EXIT_LIMIT).await;
+        }
+        // It may not even have heard of its end: waiting for it would be waiting with the fault on.
+        None => holder.end().await,
+    }
+    // The holder may have been killed, too.
+    let doomed = match doom {
+        Some(doom) => doom.last().await,
+        None => None,
+    };
+    if let Some((kills, words)) = doomed {
+        injector.update(name, |active| {
+            active.evidence = active.evidence.with_oom_kills(kills);
+            active.note = Some(format!("{reason}; {words}"));
+        });
+    }
+    if injector.status_of(name).is_some_and(|status| down::takes_down(status.fault_type))
+        && let Some(words) = down::settle(injector, name).await
+    {
+        injector.update(name, |active| active.note = Some(format!("{reason}; {words}")));
+    }
+    undo(injector, name, &journal, (orders, waiting), then).await;
+    close(journal);
+    tracing::info!(%name, %caller, reason, "ended");
+}
+
+impl Life {
     /// Heartbeats until there is a reason to end; returns it.
-    async fn hold(&mut self, orders: &mut Orders, waiting: &mut Waiting) -> String {
-        let end_ns = self.lease.end_ns;
+    async fn hold(&mut self, orders: &mut Orders, waiting: &mut Waiting) -> Ended {
+        let end_ns = self.applied.lease.end_ns;
         let rest = time_left(end_ns, boot_time_ns()).unwrap_or_default();
         let due = sleep_until(Instant::now() + rest);
         tokio::pin!(due);
@@ -143,46 +218,49 @@ impl Life {
                 biased;
                 // No more than one heartbeat is out for who asks: a holder that stands still takes in so many and no more.
                 next = orders.next(due.as_mut(), !beats.are_awaited()) => match next {
-                    Next::Due => return TIME_UP.to_owned(),
+                    Next::Due => return Ended::because(TIME_UP),
                     Next::End(End { reason, done }) => {
                         waiting.push(done);
-                        return reason;
+                        return Ended::For(reason);
                     }
                     Next::Ask(asked) => {
-                        if self.holder.order(&Order::Renew).await.is_err() {
-                            return "its holder died".to_owned();
+                        if self.applied.holder.order(&Order::Renew).await.is_err() {
+                            return Ended::because("its holder died");
                         }
                         beats.sent(asked);
                     }
                 },
-                doomed = Watch::next(self.doom.as_mut()) => self.doomed(doomed),
-                answer = next_answer(self.aim.as_mut()) => {
+                lost = self.applied.presence.lost() => return Ended::Lost(lost),
+                doomed = Watch::next(self.applied.doom.as_mut()) => self.doomed(doomed),
+                answer = next_answer(self.applied.aim.as_mut()) => {
                     if !self.take_aim(answer).await {
-                        return "its holder died".to_owned();
+                        return Ended::because("its holder died");
                     }
                 }
-                report = self.holder.report() => match report {
+                report = self.applied.holder.report() => match report {
                     Ok(Report::Aimed) => self.aimed(),
                     Ok(Report::Beat(evidence)) => {
                         heard = Instant::now();
                         self.injector.update(&self.name, |active| active.met(evidence));
                         beats.heard();
                     }
-                    Ok(Report::Failed { message, .. }) => return format!("it could not be kept up: {message}"),
-                    Ok(other) => return format!("its holder said {other:?}"),
-                    Err(_) => return "its holder died".to_owned(),
+                    Ok(Report::Failed { message, .. }) => {
+                        return self.ended(format!("it could not be kept up: {message}")).await;
+                    }
+                    Ok(other) => return Ended::For(format!("its holder said {other:?}")),
+                    Err(_) => return self.ended("its holder died".to_owned()).await,
                 },
                 _ = heartbeat.tick() => {
                     // Tokio's clock stands still while the host is suspended, and boot time, by which a fault ends, goes on.
                     match time_left(end_ns, boot_time_ns()) {
                         Some(left) => due.as_mut().reset(Instant::now() + left),
-                        None => return TIME_UP.to_owned(),
+                        None => return Ended::because(TIME_UP),
                     }
-                    if heard.elapsed() > 2 * self.lease.window {
-                        return "its holder was silent for two lease windows".to_owned();
+                    if heard.elapsed() > 2 * self.applied.lease.window {
+                        return Ended::because("its holder was silent for two lease windows");
                     }
-                    if self.holder.order(&Order::Renew).await.is_err() {
-                        return "its holder died".to_owned();
+                    if self.applied.holder.order(&Order::Renew).await.is_err() {
+                        return Ended::because("its holder died");
                     }
                     beats.sent(None);
                 }
@@ -192,23 +270,35 @@ impl Life {
 }
 
 impl Life {
+    /// Why it ends: its holder may have noticed first that its target has gone.
+    async fn ended(&self, reason: String) -> Ended {
+        match self.applied.presence.lost_now().await {
+            Some(lost) => Ended::Lost(lost),
+            None => Ended::For(reason),
+        }
+    }
+
     /// Has the holder be about what the name stands for now; false when it is gone. While nobody answers it goes on as it was.
     async fn take_aim(&mut self, answer: Answer) -> bool {
-        let Some(aim) = &mut self.aim else { return true };
-        let note =
+        let Some(aim) = &mut self.applied.aim else { return true };
+        let problem =
             answer.as_ref().err().map(|error| format!("{error}; it goes on with what the name stood for"));
-        self.injector.update(&self.name, |active| active.note = note);
+        // What else is told of it stays.
+        if problem.is_some() || aim.unknown {
+            aim.unknown = problem.is_some();
+            self.injector.update(&self.name, |active| active.note = problem);
+        }
         let Some(named) = answer.ok().and_then(|fresh| aim.names.take_in(fresh)) else { return true };
         let (name, caller) = (&self.name, self.caller);
         tracing::info!(%name, %caller, host = aim.names.host(), ?named, "the name stands for other addresses");
         let peers = aim.fixed.iter().chain(&named).copied().collect();
         aim.ordered = Some(named);
-        self.holder.order(&Order::Aim { peers }).await.is_ok()
+        self.applied.holder.order(&Order::Aim { peers }).await.is_ok()
     }
 
     /// Shows what the holder says that it is about.
     fn aimed(&mut self) {
-        if let Some(named) = self.aim.as_mut().and_then(|aim| aim.ordered.take()) {
+        if let Some(named) = self.applied.aim.as_mut().and_then(|aim| aim.ordered.take()) {
             self.injector.update(&self.name, |active| active.addresses = named);
         }
     }
@@ -246,14 +336,25 @@ async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Optio
 pub(super) async fn retry(
     injector: Rc<Injector>,
     name: FaultName,
-    mut journal: Entry,
+    journal: Entry,
     mut orders: Orders,
     residue: Vec<String>,
 ) {
+    undo_what_is_left(&injector, &name, journal, &mut orders, &residue).await;
+}
+
+/// The same, of a fault whose task goes on until then.
+pub(super) async fn undo_what_is_left(
+    injector: &Injector,
+    name: &FaultName,
+    mut journal: Entry,
+    orders: &mut Orders,
+    residue: &[String],
+) {
     orders.refuse_asks();
-    note_ending(&name, &mut journal, "something of it is left");
-    stuck(&injector, &name, &residue).await;
-    undo(&injector, &name, &journal, &mut orders, Waiting::new()).await;
+    note_ending(name, &mut journal, "something of it is left");
+    stuck(injector, name, residue).await;
+    undo(injector, name, &journal, (orders, Waiting::new()), Then::Retire).await;
     close(journal);
     tracing::info!(%name, "undone what was left");
 }
@@ -324,11 +425,12 @@ async fn undo(
     injector: &Injector,
     name: &FaultName,
     journal: &Entry,
-    orders: &mut Orders,
-    mut waiting: Waiting,
+    (orders, mut waiting): (&mut Orders, Waiting),
+    mut then: Then,
 ) {
     loop {
         let (residue, kept) = attempt(journal).await;
+        orders.drop_asks();
         for each in &kept {
             tracing::warn!(%name, kept = each, "ended, but somebody else has changed what the fault had set");
             injector.update(name, |active| {
@@ -336,6 +438,10 @@ async fn undo(
             });
         }
         waiting.extend(orders.take_ends());
+        if !waiting.is_empty() {
+            // Once it was told to end it does, also if that takes several attempts.
+            then = Then::Retire;
+        }
         let removal = injector.status_of(name).map(|status| Removal {
             name: name.clone(),
             fault_type: status.fault_type,
@@ -343,7 +449,9 @@ async fn undo(
             residue: residue.clone(),
             kept: kept.clone(),
         });
-        if residue.is_empty() {
+        if residue.is_empty() && then == Then::Keep {
+            injector.release(name);
+        } else if residue.is_empty() {
             // Before the answers: who reads "removed" finds the name free.
             injector.retire(name);
         }

@@ -9,6 +9,7 @@ mod credentials;
 pub mod doctor;
 mod down;
 mod facts;
+mod follow;
 pub mod holders;
 mod host_targets;
 pub mod inject;
@@ -21,6 +22,8 @@ pub mod manager;
 mod names;
 mod oom;
 mod orders;
+mod plans;
+mod presence;
 pub mod recover;
 mod refusal;
 pub mod runtime;
@@ -355,11 +358,11 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             }
         }
         Request::Plan { name, fault, caller } => {
-            let plan = inject::plan(injector, &name, &fault, caller);
+            let plan = plans::plan(injector, &name, &fault, caller);
             unless_left(ticket, async { Ok(Reply::Planned(Box::new(plan.await?))) }).await
         }
         Request::PlanAll { faults, caller } => {
-            let plans = inject::plan_all(injector, &faults, caller);
+            let plans = plans::plan_all(injector, &faults, caller);
             unless_left(ticket, async { Ok(Reply::PlannedAll(plans.await?)) }).await
         }
         Request::Doctor { caller } => {

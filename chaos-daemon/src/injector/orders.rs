@@ -84,6 +84,11 @@ impl Orders {
         from_fn(move || self.ends.try_recv().ok()).map(|end| end.done)
     }
 
+    /// Has whoever has asked by now learn that there is no answer to come.
+    pub(super) fn drop_asks(&mut self) {
+        while self.asks.try_recv().is_ok() {}
+    }
+
     /// Has whoever asks, and has asked, learn that there is no answer to come.
     pub(super) fn refuse_asks(&mut self) {
         // One to which nobody has a line.

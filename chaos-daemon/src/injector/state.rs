@@ -71,6 +71,15 @@ pub struct Injector {
     keeper: RefCell<Option<Holder>>,
 }
 
+/// Whether the name of a fault is to be free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is a new fault.
+    New,
+    /// It is active under this name, and waits for its target.
+    Waiting,
+}
+
 /// An injection of which it is not decided yet whether it may be: it has no entry, and can be removed all the same.
 #[derive(Debug)]
 pub(super) struct Undecided {
@@ -196,6 +205,18 @@ impl Injector {
         }
         self.changed.notify_one();
         Some(active)
+    }
+
+    /// Notes that nothing of an active fault is on this node for now: what it had set is given back.
+    pub(super) fn release(&self, name: &FaultName) {
+        self.update(name, |active| {
+            if active.owns_clsact || !active.settings.is_empty() {
+                self.given_back.set(self.given_back.get().wrapping_add(1));
+            }
+            (active.place, active.owns_clsact) = (None, false);
+            active.settings.clear();
+            active.addresses.clear();
+        });
     }
 
     /// Moves a fault from the active ones to those that ended lately.
@@ -464,6 +485,14 @@ impl Active {
             FaultType::ServiceRestart => "the service is not active again: `systemctl status` says why",
             _ => ALONE,
         }
+    }
+
+    /// Becomes what was decided of the target that is there again. Its start and its end stay.
+    pub(super) fn become_anew(&mut self, new: Self) {
+        let Self { started, duration, evidence, note, line, .. } = std::mem::replace(self, new);
+        (self.started, self.duration) = (started, duration);
+        // Until it is applied what it had met is what there is to say.
+        (self.evidence, self.note, self.line) = (evidence, note, line);
     }
 
     /// Takes in that the fault was applied and read back, and what it has met by then.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::aside::{Places, Purpose, Turn};
+use super::aside::{Party, Places, Purpose, Turn};
 use super::site::Site;
+use super::state::Standing;
 use super::watch::Sight;
 use super::{supervisors, ways_in};
 use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
@@ -27,6 +28,9 @@ const LONGEST: Duration = Duration::from_secs(2);
 
 /// So many at a time, one of a user, and the last place for who injects.
 static PLACES: Places = Places::new(4, 1, Some(LONGEST), "surveys of this host").keeping(1);
+/// Beside them for faults that wait for their targets: they keep nobody from injecting.
+static PLACES_OF_FAULTS: Places =
+    Places::new(2, 2, Some(LONGEST), "surveys for faults that wait for their targets");
 
 /// What is to be looked at.
 #[derive(Debug)]
@@ -39,6 +43,7 @@ pub(super) struct Asked {
     pub(super) caller: Caller,
     /// The ports at which sshd was when it was last looked.
     pub(super) ways_in: Vec<u16>,
+    pub(super) standing: Standing,
 }
 
 /// What there is.
@@ -49,7 +54,19 @@ pub(super) struct Surveyed {
     pub(super) ways_in: Option<Vec<u16>>,
     pub(super) target: Option<Spot>,
     pub(super) ready: Ready,
+    /// As whom namespaces that the caller names are opened.
+    pub(super) entrance: Entrance,
     pub(super) guard: Sight,
+}
+
+impl Surveyed {
+    /// What tells the target that was found from every other: the network namespace and the device, and the control group.
+    pub(super) fn identity(&self) -> (Option<(NetNsIdentity, u32)>, Option<u64>) {
+        let device = self.target.as_ref().map(|spot| (spot.netns.id, spot.target.interface.index));
+        let of_packets = self.target.as_ref().and_then(|spot| spot.target.service.as_ref());
+        let group = of_packets.map(|service| service.cgroup.id);
+        (device, group.or_else(|| self.ready.group()))
+    }
 }
 
 /// The device of a network fault.
@@ -69,12 +86,20 @@ pub(super) async fn turn(caller: Caller, purpose: Purpose) -> Result<Turn, ApiEr
     PLACES.turn(caller.into(), purpose).await
 }
 
+/// Waits for a turn to look for the target of a fault that waits for it.
+///
+/// # Errors
+/// When it does not come.
+pub(super) async fn turn_of_fault() -> Result<Turn, ApiError> {
+    PLACES_OF_FAULTS.turn(Party::Fault, Purpose::Injection).await
+}
+
 /// Looks at all that is `asked` for. Blocks.
 ///
 /// # Errors
 /// Names what cannot be a target, or is missing, and why.
 pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
-    let Asked { name, fault, named, permit, caller, ways_in } = asked;
+    let Asked { name, fault, named, permit, caller, ways_in, standing } = asked;
     // Before anything is looked at, which may be missing for the same reason.
     fault::require(&fault, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
@@ -95,8 +120,8 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     };
     let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
-    let asked = Asked { name, fault, named, permit, caller, ways_in };
-    Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, guard })
+    let asked = Asked { name, fault, named, permit, caller, ways_in, standing };
+    Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard })
 }
 
 fn spot(target: NetworkTarget, attach: Attach) -> Result<Spot, ApiError> {

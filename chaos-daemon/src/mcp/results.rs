@@ -134,8 +134,8 @@ pub(crate) struct FaultView {
     #[schemars(with = "bool")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) active: Option<bool>,
-    /// Where it is in its life: "starting" (being applied), "no_traffic" (nothing has met it yet), "effective", "ending", "ended"
-    /// or "stuck".
+    /// Where it is in its life: "starting" (being applied), "no_traffic" (nothing has met it yet), "effective", "waiting", "ending",
+    /// "ended" or "stuck". What waits has lost its target, and goes on when that is there again.
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<String>,

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::spec::sessions::{ConnectionLoad, Place, Server};
-use crate::spec::{CpuLoad, FaultRequest, HostDown, Way};
+use crate::spec::{CpuLoad, FaultRequest, HostDown, OnTargetGone, Way};
 
 const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -12,7 +12,7 @@ fn fault(seconds: u64) -> Fault {
     let (ramp, processors) = (Duration::ZERO, Vec::new());
     let load = CpuLoad { percent: 50.0, cores: None, processors, ramp, whose: None };
     let (fault_type, effect) = (FaultType::ResourceExhaustion, Effect::Cpu(load));
-    Fault { fault_type, duration: Duration::from_secs(seconds), effect }
+    Fault { fault_type, duration: Duration::from_secs(seconds), effect, on_target_gone: OnTargetGone::End }
 }
 
 #[test]
@@ -59,7 +59,8 @@ fn where_interfaces_are_listed_a_service_is_cut_off_on_one_of_those_alone() {
 #[test]
 fn the_clock_is_left_alone_unless_the_policy_says_otherwise() {
     let (fault_type, effect) = (FaultType::ClockSkew, Effect::ClockSkew { offset_ns: 1 });
-    let fault = Fault { fault_type, duration: Duration::from_secs(1), effect };
+    let fault =
+        Fault { fault_type, duration: Duration::from_secs(1), effect, on_target_gone: OnTargetGone::End };
     let error = Policy::default().permit(ROOT, &fault, 0).unwrap_err();
     assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`clock_skew`"));
     let allowing: Policy = toml::from_str("clock_skew = true").unwrap();
@@ -74,7 +75,7 @@ fn the_host_is_left_up_unless_the_policy_says_otherwise_of_each_way() {
             Way::Panic { .. } => FaultType::HostPanic,
         };
         let effect = Effect::Down(HostDown { way, countdown: Duration::from_secs(1) });
-        Fault { fault_type, duration: Duration::from_secs(2), effect }
+        Fault { fault_type, duration: Duration::from_secs(2), effect, on_target_gone: OnTargetGone::End }
     };
     let ways = [
         ("host_reboot", down(Way::Reboot { forced: false }), down(Way::Reboot { forced: true })),
@@ -104,7 +105,8 @@ fn who_may_not_kill_may_not_have_the_kernel_kill() {
     let what = Hoard::Oom { reserve: None };
     let effect = Effect::Hoard { what, ramp: Duration::ZERO, whose: None, netns: None };
     let fault_type = FaultType::ResourceExhaustion;
-    let fault = Fault { fault_type, duration: Duration::from_secs(1), effect };
+    let fault =
+        Fault { fault_type, duration: Duration::from_secs(1), effect, on_target_gone: OnTargetGone::End };
     assert!(Policy::default().permit(ROOT, &fault, 0).is_ok());
     let policy: Policy = toml::from_str("fault_types = [\"resource_exhaustion\"]").unwrap();
     let refused = policy.permit(ROOT, &fault, 0).unwrap_err();

@@ -174,6 +174,8 @@ pub enum FaultState {
     NoTraffic,
     /// Applied, and seen to act.
     Effective,
+    /// Its target has gone, and nothing of it is on the node until the target is there again.
+    Waiting,
     /// Being undone.
     Ending,
     /// Undone; nothing was left.

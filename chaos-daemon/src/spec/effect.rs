@@ -208,6 +208,21 @@ impl Effect {
         }
     }
 
+    /// Whether it acts on one target that is known by its identity, and can go while the fault goes on: a control group or a device.
+    /// Of what a holder takes in a group, the group cannot go without the holder.
+    pub fn is_pinned(&self) -> bool {
+        match self {
+            Self::Sever { .. }
+            | Self::Connect { .. }
+            | Self::Files { .. }
+            | Self::Sockets { .. }
+            | Self::Limit { .. }
+            | Self::Pause { .. }
+            | Self::LinkDown { .. } => true,
+            _ => self.traffic().is_some(),
+        }
+    }
+
     /// How soon it has to be known by which TCP ports of this node an operator comes in.
     pub fn ways_in(&self) -> WaysIn {
         let lost = |protocol: Protocol| match protocol {

@@ -19,7 +19,7 @@ use super::parameter;
 use super::parts::{Countdown, PacketShare};
 use super::service::ServicePackets;
 use super::share::Share;
-use super::target::{Direction, TargetRequest};
+use super::target::{Direction, OnTargetGone, TargetRequest};
 use super::traffic::Traffic;
 use super::units::{DEFAULT_FAULT, LONGEST_FAULT, Probability, SHORTEST_FAULT, SpecError, seconds};
 
@@ -54,6 +54,8 @@ pub struct Fault {
     pub duration: Duration,
     /// What it does, and where.
     pub effect: Effect,
+    /// What becomes of it when its target has gone.
+    pub on_target_gone: OnTargetGone,
 }
 
 impl FaultRequest {
@@ -71,8 +73,20 @@ impl FaultRequest {
         }
         self.target.check_resolving().and_then(|()| netns::check(self.target.netns.as_deref()))?;
         self.fault_type.check(&self.params)?;
-        let effect = self.fault_type.effect(self, duration)?;
-        Ok(Fault { fault_type: self.fault_type, duration, effect })
+        let effect = match self.target.on_target_gone {
+            None => self.fault_type.effect(self, duration)?,
+            // What becomes of a fault without its target is no part of where it goes.
+            Some(_) => {
+                let target = TargetRequest { on_target_gone: None, ..self.target.clone() };
+                self.fault_type.effect(&Self { target, ..self.clone() }, duration)?
+            }
+        };
+        let on_target_gone = self.target.on_target_gone()?;
+        if self.target.on_target_gone.is_some() && !effect.is_pinned() {
+            let problem = "belongs to faults of packets, calls, links, pauses and limits: others end with what they are about";
+            return Err(SpecError::new("target.on_target_gone", problem));
+        }
+        Ok(Fault { fault_type: self.fault_type, duration, effect, on_target_gone })
     }
 
     /// The same fault of no more than a share of what it matches. Of processes a seed chooses them, so that a larger share has

@@ -71,6 +71,6 @@ pub use sessions::ConnectionLoad;
 pub use settings::{IoRates, Limit, LinkRhythm};
 pub use share::Share;
 pub use sockets::SocketCalls;
-pub use target::{Direction, PortMatch, Protocol, TargetRequest};
+pub use target::{Direction, OnTargetGone, PortMatch, Protocol, TargetRequest};
 pub use traffic::Traffic;
 pub use units::{FaultName, Probability, SpecError};

@@ -100,6 +100,22 @@ pub struct TargetRequest {
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
+    /// What becomes of the fault when its target goes, such as a unit that is restarted: end, or follow it to the one that comes in
+    /// its place. Default: follow of unit and container, whose name is what is meant; end of others.
+    #[schemars(with = "String", extend("enum" = ["end", "follow"]))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_target_gone: Option<String>,
+}
+
+/// What becomes of a fault whose target has gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTargetGone {
+    /// It ends.
+    #[default]
+    End,
+    /// It waits until the name of its target stands for another one, and goes on there.
+    Follow,
 }
 
 impl TargetRequest {
@@ -123,6 +139,27 @@ impl TargetRequest {
     /// How long after an answer the host that is named is looked up again.
     pub fn resolve_every(&self) -> Duration {
         Duration::from_secs(u64::from(self.resolve_seconds.unwrap_or(5)))
+    }
+
+    /// What becomes of a fault when this target has gone.
+    ///
+    /// # Errors
+    /// When the word is not known.
+    pub(super) fn on_target_gone(&self) -> Result<OnTargetGone, SpecError> {
+        let wrong = |problem: String| SpecError::new("target.on_target_gone", problem);
+        // The next process of this number is a stranger.
+        let by_number =
+            self.pid.is_some() || self.netns.as_ref().is_some_and(|netns| netns.starts_with("/proc/"));
+        let is_name = (self.unit.is_some() || self.container.is_some()) && !by_number;
+        match self.on_target_gone.as_deref() {
+            None if is_name => Ok(OnTargetGone::Follow),
+            None | Some("end") => Ok(OnTargetGone::End),
+            Some("follow") if by_number => {
+                Err(wrong("a number of a process is given to another one: name a unit, container, cgroup or netns to follow".into()))
+            }
+            Some("follow") => Ok(OnTargetGone::Follow),
+            Some(other) => Err(wrong(format!("{other:?} is not known: give \"end\" or \"follow\""))),
+        }
     }
 
     /// What it names, each as people say it; faults of which one name is the same have the same target. A fault that names

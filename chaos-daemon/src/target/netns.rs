@@ -14,7 +14,7 @@ use crate::request::{ApiError, Caller, ErrorCode, chain};
 use crate::spec::NetNsRule;
 
 /// Into which namespaces, beside the daemon's own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Entrance {
     identity: Identity,
     /// By the policy, whoever asks.

@@ -13,6 +13,7 @@ mod effects;
 mod evidence;
 mod experiments;
 mod file_calls;
+mod gone;
 mod guardian;
 mod guards;
 mod hoards;
@@ -188,6 +189,7 @@ pub fn all() -> Vec<KernelTest> {
         guards::TESTS,
         bad_input::TESTS,
         policy::TESTS,
+        gone::TESTS,
         guardian::TESTS,
         needed::TESTS,
         sandbox::TESTS,

@@ -23,7 +23,16 @@ pub(super) const KIND: Kind = Kind {
     needs: &[Requirement::CgroupV2, Requirement::CallPrograms],
     parameters: &[fields_of::<ConnectParams>, fields_of::<CallShare>],
     group: true,
-    target: &["cidr", "cidrs", "host", "resolve_seconds", "port", "remote_port", "protocol"],
+    target: &[
+        "cidr",
+        "cidrs",
+        "host",
+        "resolve_seconds",
+        "port",
+        "remote_port",
+        "protocol",
+        "on_target_gone",
+    ],
     example: (r#"{"unit": "a.service"}"#, "{}"),
     effect,
 };

@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     needs: &[Requirement::CgroupV2, Requirement::FilePrograms],
     parameters: &[fields_of::<FileParams>, fields_of::<CallShare>, fields_of::<CallSignal>],
     group: true,
-    target: &[],
+    target: &["on_target_gone"],
     example: (r#"{"unit": "a.service"}"#, r#"{"path": "/a"}"#),
     effect,
 };

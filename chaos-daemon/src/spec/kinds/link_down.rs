@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     needs: &[],
     parameters: &[fields_of::<LinkParams>],
     group: false,
-    target: &["interface", "netns", "seed"],
+    target: &["interface", "netns", "seed", "on_target_gone"],
     example: (r#"{"interface": "eth0"}"#, "{}"),
     effect,
 };

@@ -82,6 +82,7 @@ const TRAFFIC: &[&str] = &[
     "remote_port",
     "protocol",
     "direction",
+    "on_target_gone",
 ];
 
 /// What a detour of packets needs of the kernel.

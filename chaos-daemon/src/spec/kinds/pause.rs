@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     needs: &[Requirement::CgroupV2],
     parameters: &[],
     group: true,
-    target: &[],
+    target: &["on_target_gone"],
     example: (r#"{"unit": "a.service"}"#, "{}"),
     effect: |request, _| Ok(Effect::Pause { whose: settings::group(&request.target)? }),
 };

@@ -21,7 +21,7 @@ pub(super) const KIND: Kind = Kind {
     needs: &[],
     parameters: &[resource::parameters],
     group: true,
-    target: &["netns", "protocol"],
+    target: &["netns", "protocol", "on_target_gone"],
     example: ("{}", "{}"),
     effect: |request, _| resource::effect(&request.params, &request.target),
 };

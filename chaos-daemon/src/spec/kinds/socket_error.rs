@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
     needs: &[Requirement::CgroupV2, Requirement::SocketPrograms],
     parameters: &[fields_of::<SocketParams>, fields_of::<CallShare>, fields_of::<CallSignal>],
     group: true,
-    target: &["port", "local_port", "remote_port", "protocol"],
+    target: &["port", "local_port", "remote_port", "protocol", "on_target_gone"],
     example: (r#"{"unit": "a.service"}"#, "{}"),
     effect,
 };

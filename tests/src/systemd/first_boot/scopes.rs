@@ -16,7 +16,7 @@ use crate::pair::INTERFACE;
 use crate::process::wait_until;
 use crate::rate::{burning, burns};
 use crate::systemd::service::Service;
-use crate::systemd::unit::{MEMBER, ROOT, chaosctl, installed, log};
+use crate::systemd::unit::{MEMBER, ROOT, chaosctl, installed, log, systemctl};
 use crate::systemd::{TestResult, tests};
 use crate::touch::Touch;
 use crate::{Pair, Residue};
@@ -24,9 +24,12 @@ use crate::{Pair, Residue};
 tests![
     packets_calls_and_files_of_a_unit_meet_faults_of_its_own_and_nobody_elses_do,
     processor_time_and_memory_are_used_up_in_the_group_of_a_unit_and_given_back,
+    faults_of_a_unit_follow_it_over_its_restarts_and_say_for_how_long_they_were_not_there,
 ];
 
 const NAME: &str = "chaos-scoped.service";
+/// It is started anew, in another control group of the same name.
+const COMES_BACK: &str = "[Service]\nExecStart=sleep infinity\nRestart=always\nRestartSec=200ms\n";
 /// What is used up of its processor time is a share of this.
 const UNIT: &str = "[Service]\nExecStart=sleep infinity\nCPUQuota=40%\nMemoryAccounting=yes\n";
 const GROUP: &str = "/sys/fs/cgroup/system.slice/chaos-scoped.service";
@@ -43,7 +46,7 @@ struct Scene {
     file: PathBuf,
     before: Residue,
     pair: Pair,
-    _unit: Service,
+    unit: Service,
 }
 
 /// Where the name server is, beside the echo.
@@ -61,7 +64,11 @@ const OPEN: Asking = |caller, _, file| caller.touch(Touch::Open, file);
 
 impl Scene {
     fn new() -> Result<Self> {
-        let unit = Service::start(NAME, UNIT)?;
+        Self::of(UNIT)
+    }
+
+    fn of(unit: &str) -> Result<Self> {
+        let unit = Service::start(NAME, unit)?;
         let pair = Pair::new()?;
         let group = Cgroup::of_others(Path::new(GROUP))?;
         let (inside, beside) = (Caller::start(&pair.near, Some(&group))?, Caller::start(&pair.near, None)?);
@@ -72,7 +79,7 @@ impl Scene {
             .and_then(|()| fs::write(&file, "some bytes"))
             .map_err(Error::io("write", FOLDER))?;
         let before = Residue::take_with(&[&pair.near], &[Path::new(GROUP)])?;
-        Ok(Self { inside, beside, echo, _names, file, before, pair, _unit: unit })
+        Ok(Self { inside, beside, echo, _names, file, before, pair, unit })
     }
 
     /// Fails unless this gets so far in the unit, and beside it goes well.
@@ -155,5 +162,42 @@ fn processor_time_and_memory_are_used_up_in_the_group_of_a_unit_and_given_back()
     assert!((60.0..90.0).contains(&more), "asked for 64 MiB, and there are {more:.1} more");
     chaosctl(MEMBER, &["remove", "used"])?;
     assert!(wait_until(HANG, || held().is_ok_and(|now| now - before < 8.0 * MIB)), "it still holds them");
+    Ok(())
+}
+
+fn faults_of_a_unit_follow_it_over_its_restarts_and_say_for_how_long_they_were_not_there() -> TestResult {
+    installed()?;
+    let mut scene = Scene::of(COMES_BACK)?;
+    let limit = || fs::read_to_string(Path::new(GROUP).join("pids.max")).unwrap_or_default();
+    let inject = |kind: &str, options: &[&str]| {
+        let name = ["--name", kind, "--unit", NAME, "--for", "10m"];
+        chaosctl(ROOT, &[&["inject", kind], &name[..], options].concat())
+    };
+    inject("network_partition", &[])?;
+    inject("resource_exhaustion", &["--resource", "pids_limit", "--pids", "50"])?;
+    for round in 0..2 {
+        scene.assert_unit_gets(TRIP, EAGAIN, &format!("restarts: {round}"))?;
+        let before = scene.unit.pid();
+        systemctl(&["kill", "--signal=KILL", NAME])?;
+        scene.unit.time_to_normal(before, HANG)?;
+        scene.inside = Caller::start(&scene.pair.near, Some(&Cgroup::of_others(Path::new(GROUP))?))?;
+        let followed = || -> Result<bool> {
+            let told = chaosctl(MEMBER, &["status"])?;
+            let waits = told.contains("waits for it") || told.matches("was there again").count() < 2;
+            Ok(!waits && limit().trim() == "50")
+        };
+        // That they have not noticed yet that it has gone looks the same the second time.
+        let acts = wait_until(HANG, || {
+            followed().unwrap_or(false)
+                && scene.inside.ask(Ask::Trip(scene.echo.address())).is_ok_and(|got| got == EAGAIN)
+        });
+        assert!(acts, "restarts: {round}; {:?}; {}", chaosctl(MEMBER, &["status"]), log());
+    }
+    for kind in ["network_partition", "resource_exhaustion"] {
+        chaosctl(MEMBER, &["remove", kind])?;
+    }
+    scene.assert_unit_gets(TRIP, 0, "afterwards")?;
+    assert_ne!(limit().trim(), "50");
+    scene.before.assert_unchanged_within(&[&scene.pair.near], HANG)?;
     Ok(())
 }
