@@ -106,6 +106,18 @@ fn put_name(attr: &mut Attr, at: usize, name: &str) {
 pub fn load(name: &str, kind: u32, map: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
     // r0 = 1 lets pass where 0 would not; for a classifier, -1 has no opinion.
     let verdict: u64 = if kind == CLASSIFIER { 0xffff_ffff } else { 1 };
+    load_with(name, kind, verdict, map)
+}
+
+/// Loads a classifier that lets everything pass, so that none behind it is asked (`TC_ACT_OK`).
+///
+/// # Errors
+/// As the kernel says.
+pub fn load_passing(name: &str) -> Result<OwnedFd> {
+    load_with(name, CLASSIFIER, 0, None)
+}
+
+fn load_with(name: &str, kind: u32, verdict: u64, map: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
     let mut program: Vec<u64> = Vec::new();
     if let Some(map) = map {
         // r1 = map: BPF_LD | BPF_IMM | BPF_DW, source BPF_PSEUDO_MAP_FD; two slots.

@@ -52,8 +52,8 @@ pub(super) fn injected(answer: &InjectOutput) -> String {
     if answer.state.as_deref() == Some("no_traffic") {
         line!(out, "  active, but nothing has met it yet; see: chaosctl status");
     }
-    if let Some(message) = &answer.error_message {
-        line!(out, "  {message}");
+    for words in [&answer.note, &answer.error_message].into_iter().flatten() {
+        line!(out, "  {words}");
     }
     out
 }

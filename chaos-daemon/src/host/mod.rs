@@ -51,6 +51,6 @@ pub use netns::{NetNs, NetNsError, NetNsIdentity};
 pub use part::Part;
 pub use place::PlaceRef;
 pub use privilege::{MissingPrivilege, Privileges};
-pub use process::{ProcessId, Running, Spared};
+pub use process::{CALLER, ProcessId, Running, Spared};
 #[cfg(test)]
 pub(crate) use syscalls::refuse;

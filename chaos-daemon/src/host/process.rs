@@ -71,6 +71,9 @@ pub struct Running {
     pub tracer: i32,
 }
 
+/// Why whoever asks is never a target, nor those above it.
+pub const CALLER: &str = "it is the caller, or an ancestor of it";
+
 impl Running {
     /// The process of this number; `None` when there is none that runs.
     pub fn read(pid: i32) -> Option<Self> {
@@ -230,7 +233,7 @@ impl Running {
         if self.nearness.is_vital(&self.name) {
             return Some("this host or its operator needs it");
         }
-        spared.session.contains(&self.id).then_some("it is the caller, or an ancestor of it")
+        spared.session.contains(&self.id).then_some(CALLER)
     }
 }
 

@@ -55,6 +55,8 @@ pub(super) struct Admitted {
     /// As whom namespaces that the caller names are opened.
     entrance: Entrance,
     caller: Caller,
+    /// What keeps packets from meeting it, for people.
+    pub(super) warning: Option<String>,
     pub(super) guard: Sight,
 }
 
@@ -274,6 +276,7 @@ pub(super) fn decide(
     let names = request.target.host.as_deref();
     let every = request.target.resolve_every();
     let names = names.and_then(|host| Names::new(host, every, &named, injector.resolver().clone()));
+    let warning = spot.as_ref().and_then(Spot::warning);
     let target = spot.map(|spot| spot.target);
     let doom = doomed.as_deref().map(Doom::of);
     Ok(Admitted {
@@ -289,6 +292,7 @@ pub(super) fn decide(
         permit: leave,
         entrance,
         caller,
+        warning,
         guard,
     })
 }
@@ -330,7 +334,7 @@ fn place<'a>(
     id: u32,
     permit: &'a Permit,
 ) -> Result<Place<'a>, ApiError> {
-    let Spot { target, netns, clsact } = spot;
+    let Spot { target, netns, hooks } = spot;
     let level = injector.next_level(netns.id, target.interface.index);
     if level > crate::kernel::netlink::marks::HIGHEST_LEVEL {
         return Err(ApiError::new(
@@ -341,7 +345,7 @@ fn place<'a>(
     }
     let (device, attach) = (target.interface.index, injector.site.attach);
     Ok(Place {
-        owns_clsact: attach == Attach::Stub && (injector.brought_clsact(netns.id, device) || !clsact),
+        owns_clsact: attach == Attach::Stub && (injector.brought_clsact(netns.id, device) || !hooks.clsact),
         target,
         netns: netns.clone(),
         id,
@@ -361,7 +365,7 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
         started: Instant::now(),
         duration: admitted.fault.duration,
         evidence: Evidence::default(),
-        note: None,
+        note: admitted.warning.clone(),
         place: admitted.place,
         settings: settings(&admitted.plan.steps),
         addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),

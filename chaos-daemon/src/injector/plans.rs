@@ -123,7 +123,7 @@ fn report(admitted: &Admitted) -> PlanReport {
         duration: admitted.fault.duration,
         targets: None,
         restarts: Vec::new(),
-        warnings: Vec::new(),
+        warnings: admitted.warning.iter().cloned().collect(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     }
 }

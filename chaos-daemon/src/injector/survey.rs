@@ -15,11 +15,11 @@ use super::{supervisors, ways_in};
 use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
 use crate::host::NetNsIdentity;
 use crate::kernel::netlink::marks::recognise_device;
-use crate::kernel::step::{NetNsRef, has_clsact};
+use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
 use crate::policy::Permit;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
-use crate::spec::{Fault, FaultName};
+use crate::spec::{Direction, Fault, FaultName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, Entrance, NetworkTarget};
 
@@ -74,8 +74,8 @@ impl Surveyed {
 pub(super) struct Spot {
     pub(super) target: NetworkTarget,
     pub(super) netns: NetNsRef,
-    /// Whether it has a clsact qdisc, whoever brought it; not asked where none is needed.
-    pub(super) clsact: bool,
+    /// What is at its filter hooks, whoever brought it; not asked where none is needed.
+    pub(super) hooks: FilterHooks,
 }
 
 /// Waits for a turn to look at this node.
@@ -106,7 +106,9 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     let entrance = Entrance::new(caller, permit.fault_netns());
     let target = fault.effect.traffic();
     let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance));
-    let target = target.transpose()?.map(|target| spot(target, site.attach)).transpose()?;
+    let target = target.transpose()?;
+    let directions = fault.effect.traffic().map(|traffic| traffic.directions.clone()).unwrap_or_default();
+    let target = target.map(|target| spot(target, site.attach, &directions)).transpose()?;
     let eyes = Eyes {
         name: &name,
         named: &named,
@@ -124,7 +126,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard })
 }
 
-fn spot(target: NetworkTarget, attach: Attach) -> Result<Spot, ApiError> {
+fn spot(target: NetworkTarget, attach: Attach, directions: &[Direction]) -> Result<Spot, ApiError> {
     let name = &target.interface.name;
     // A fault there would cut what a delay promises to bring back.
     if recognise_device(name).is_some() {
@@ -139,14 +141,25 @@ fn spot(target: NetworkTarget, attach: Attach) -> Result<Spot, ApiError> {
         )
     })?;
     let device = target.interface.index;
-    let clsact = attach == Attach::Stub
-        && has_clsact(&netns, device).map_err(|error| {
-            ApiError::new(
-                ErrorCode::InjectionFailed,
-                format!("look for a clsact qdisc on device {device}: {error}"),
-            )
-        })?;
-    Ok(Spot { target, netns, clsact })
+    let hooks = match attach {
+        Attach::Tcx => FilterHooks::default(),
+        Attach::Stub => filter_hooks(&netns, device, directions).map_err(|error| {
+            let text = format!("look for a clsact qdisc on device {device}: {error}");
+            ApiError::new(ErrorCode::InjectionFailed, text)
+        })?,
+    };
+    Ok(Spot { target, netns, hooks })
+}
+
+impl Spot {
+    /// That programs of others run before the fault, if there are some.
+    pub(super) fn warning(&self) -> Option<String> {
+        let Self { target, hooks: FilterHooks { ahead, .. }, .. } = self;
+        (!ahead.is_empty()).then(|| {
+            let (interface, ahead) = (&target.interface.name, ahead.join(", "));
+            format!("on {interface} others run before it, and packets that they decide about do not meet it: {ahead}")
+        })
+    }
 }
 
 /// What is told of a plan beside what it does.
@@ -164,7 +177,7 @@ pub(super) struct Preview {
 pub(super) fn tell(preview: Preview) -> PlanReport {
     let Preview { report, work, targets, netns } = preview;
     let Supervision { lines, warning } = supervisors::look(&work);
-    let mut warnings: Vec<_> = warning.into_iter().collect();
+    let mut warnings: Vec<_> = report.warnings.iter().cloned().chain(warning).collect();
     let targets = targets.or_else(|| {
         affected::look(&work, netns).unwrap_or_else(|error| {
             warnings.push(format!("{UNKNOWN_TARGETS}: {error}"));

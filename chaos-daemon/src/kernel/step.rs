@@ -189,11 +189,35 @@ fn removed(deleted: bool) -> Undone {
 ///
 /// # Errors
 /// When that cannot be known.
-pub fn has_clsact(netns: &NetNsRef, ifindex: u32) -> Result<bool, StepError> {
-    within(&Kernel, netns, false, async |netlink| {
+pub fn filter_hooks(
+    netns: &NetNsRef,
+    ifindex: u32,
+    directions: &[Direction],
+) -> Result<FilterHooks, StepError> {
+    within(&Kernel, netns, FilterHooks::default(), async |netlink| {
         let qdiscs = netlink.qdiscs(ifindex).await?;
-        Ok(qdiscs.iter().any(|qdisc| qdisc.parent == Qdisc::CLSACT))
+        let mut hooks = FilterHooks {
+            clsact: qdiscs.iter().any(|qdisc| qdisc.parent == Qdisc::CLSACT),
+            ahead: Vec::new(),
+        };
+        if hooks.clsact {
+            for direction in directions {
+                let filters = netlink.list_filters(ifindex, *direction).await?;
+                let ahead = filters.iter().filter(|filter| filter.pref <= marks::PREF_BASE);
+                hooks.ahead.extend(ahead.map(|filter| filter.words(*direction)));
+            }
+        }
+        Ok(hooks)
     })
+}
+
+/// What is at the filter hooks of a device.
+#[derive(Debug, Default)]
+pub struct FilterHooks {
+    /// Whether it has a clsact qdisc.
+    pub clsact: bool,
+    /// The filters of others that run before ours, for people.
+    pub ahead: Vec<String>,
 }
 
 /// Runs `act` with a connection into `netns`; `gone` is the answer when the namespace is gone. Blocks.

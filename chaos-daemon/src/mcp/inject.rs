@@ -266,6 +266,7 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
     output.lifetime = Some(lifetime(status.lifetime));
     output.guard = Some(status.guard.clone());
     output.ends_in_seconds = Some(seconds);
+    output.note.clone_from(&status.note);
     output.evidence = Some(status.evidence);
 }
 

@@ -89,6 +89,10 @@ pub(crate) struct InjectOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) guard: Option<String>,
+    /// What keeps packets from meeting it, such as programs of others that run before it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
     /// Seconds until it ends by itself.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use regex_lite::Regex;
 use super::{cgroup, not_found};
 use crate::host::cgroup::mount;
 use crate::host::place::where_it_leads;
-use crate::host::{Identity, ProcessId, Running, Spared, budget};
+use crate::host::{CALLER, Identity, ProcessId, Running, Spared, budget};
 use crate::request::targets::{LeftOut, TargetProcess, TargetsReport};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::ProcessSelector;
@@ -227,8 +227,18 @@ pub fn choose(
     Ok(selection)
 }
 
-/// Why there is nobody to be hit: nobody matches, or all who do are protected.
+/// Why there is nobody to be hit: nobody matches, or all who do are protected. Whoever asks has what is looked for in its own command
+/// line, so that it matches itself: then nobody does.
 pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
+    let by_words = selector.command.is_some() || selector.below.is_some();
+    let only_caller = by_words && selection.left_out.iter().all(|(_, why)| *why == CALLER);
+    if only_caller && !selection.left_out.is_empty() {
+        let text = format!(
+            "target: no process matches {selector} but the caller and those above it, which are never hit"
+        );
+        return not_found(text)
+            .hint("`chaosctl targets` with the same options shows what matches, once something does");
+    }
     let Some((first, why)) = selection.left_out.first() else {
         return not_found(format!("target: no process matches {selector}"))
             .hint("`chaosctl targets` with the same options shows what matches, once something does");
@@ -506,6 +516,21 @@ mod tests {
         let selection = resolve(&selector, &Identity::ROOT, all, &Spared::default()).unwrap();
         assert_eq!(pids(&selection.hit), [21, 23].into());
         assert_eq!(selection.left_out[0].0.id.pid, 22);
+    }
+
+    #[test]
+    fn whoever_asks_for_a_command_line_has_it_in_its_own_and_is_nobody() {
+        let all = vec![running(77, "/opt/shell", "shell -c inject --command nosuch", "/user.slice")];
+        let session = all.iter().map(|process| process.id).collect();
+        let spared = Spared { session, ..Spared::default() };
+        let refused = |selector| resolve(&selector, &Identity::ROOT, all.clone(), &spared).unwrap_err();
+        let by_word = refused(ProcessSelector { command: Some(pattern("nosuch")), ..anybody() });
+        assert!(
+            by_word.code == ErrorCode::TargetNotFound && by_word.message.contains("but the caller"),
+            "{by_word}"
+        );
+        let by_number = refused(ProcessSelector { pid: Some(77), ..anybody() });
+        assert_eq!(by_number.code, ErrorCode::TargetProtected);
     }
 
     #[test]

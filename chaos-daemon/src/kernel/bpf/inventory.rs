@@ -23,15 +23,11 @@ const BPF_PROG_GET_NEXT_ID: libc::c_int = 11;
 const BPF_MAP_GET_NEXT_ID: libc::c_int = 12;
 const BPF_PROG_GET_FD_BY_ID: libc::c_int = 13;
 const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
-const BPF_PROG_QUERY: libc::c_int = 16;
 const BPF_LINK_GET_FD_BY_ID: libc::c_int = 30;
 const BPF_LINK_GET_NEXT_ID: libc::c_int = 31;
 
 // enum bpf_link_type.
 const BPF_LINK_TYPE_CGROUP: u32 = 3;
-
-/// No hook takes more programs (`BPF_MPROG_MAX`, include/linux/bpf_mprog.h).
-const MOST_ON_A_HOOK: usize = 64;
 
 /// No program of ours uses more maps.
 const MOST_MAPS: usize = 64;
@@ -144,22 +140,6 @@ struct MapInfo {
 
 #[repr(C)]
 #[derive(Default)]
-struct QueryAttr {
-    interface: u32,
-    attach_type: u32,
-    query_flags: u32,
-    attach_flags: u32,
-    programs: u64,
-    count: u32,
-    padding: u32,
-    program_flags: u64,
-    links: u64,
-    link_flags: u64,
-    revision: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
 struct LookupAttr {
     map: u32,
     padding: u32,
@@ -197,27 +177,22 @@ pub fn attached(ifindex: u32) -> io::Result<Vec<Attached>> {
     for (direction, attach_type) in
         [(Direction::Ingress, sys::BPF_TCX_INGRESS), (Direction::Egress, sys::BPF_TCX_EGRESS)]
     {
-        let (mut programs, mut links) = ([0_u32; MOST_ON_A_HOOK], [0_u32; MOST_ON_A_HOOK]);
-        let mut attr = QueryAttr {
-            interface: ifindex,
-            attach_type,
-            programs: programs.as_mut_ptr() as u64,
-            count: MOST_ON_A_HOOK as u32,
-            links: links.as_mut_ptr() as u64,
-            ..QueryAttr::default()
-        };
-        // SAFETY: the layout is that of a query; the kernel writes at most `count` ids to either array, which both
-        // have that many and live through the call.
-        match unsafe { sys::bpf(BPF_PROG_QUERY, &mut attr) } {
-            Ok(()) => {}
-            // No tcx; no such device any more.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => continue,
-            Err(error) => return Err(error),
-        }
-        let ids = programs.iter().zip(&links).take(attr.count as usize);
-        found.extend(ids.map(|(program, link)| Attached { program: *program, link: *link, direction }));
+        let on_hook = sys::tcx_query(ifindex, attach_type)?.unwrap_or_default();
+        let attached = |(program, link)| Attached { program, link, direction };
+        found.extend(on_hook.programs.into_iter().map(attached));
     }
     Ok(found)
+}
+
+/// Whether the program with this id is ours. One that has gone is nobody's.
+///
+/// # Errors
+/// When the kernel does not say.
+pub(super) fn is_ours(id: u32) -> io::Result<bool> {
+    let Some(fd) = by_id(BPF_PROG_GET_FD_BY_ID, id)? else { return Ok(false) };
+    let mut info = ProgramInfo::default();
+    sys::get_info(fd.as_fd(), &mut info)?;
+    Ok(ours(&info.name).is_some())
 }
 
 /// What of ours is pinned at `path`; `None` when it is somebody else's, or gone.

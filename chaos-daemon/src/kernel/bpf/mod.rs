@@ -15,10 +15,12 @@ pub mod sever;
 pub mod sockets;
 mod sys;
 
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya::maps::ProgramArray;
 use chaos_common::{Way, name};
+use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::host::{KernelFiles, KernelSockets};
@@ -190,7 +192,7 @@ impl Programs {
         Ok(Self { links: Vec::new(), jump: None, loaded, contents, stubs: [None; 2] })
     }
 
-    /// Attaches a stub that jumps to a program to the target device through tcx, behind those that are there. `index` is the
+    /// Attaches a stub that jumps to a program to the target device through tcx, behind those of ours and ahead of all others. `index` is the
     /// device's in the network namespace of the calling thread; `interface` is what messages call it.
     ///
     /// Links end one after the other when their process dies, and the kernel waits for RCU in between; the jumps of both
@@ -252,7 +254,7 @@ impl Programs {
         index: u32,
         interface: &str,
     ) -> Result<(), BpfError> {
-        let fd = sys::tcx_attach(self.loaded.program(attached)?, index, attach_type(direction))
+        let fd = attach_ahead(self.loaded.program(attached)?, (index, attach_type(direction)))
             .map_err(|source| BpfError::Attach { program, interface: interface.to_owned(), source })?;
         sabotage::pin(fd.as_fd());
         self.links.push(Link { fd, attached, program, interface: interface.to_owned(), index, direction });
@@ -350,6 +352,29 @@ const fn attach_type(direction: Direction) -> u32 {
         Direction::Egress => sys::BPF_TCX_EGRESS,
         Direction::Ingress => sys::BPF_TCX_INGRESS,
     }
+}
+
+/// How often it is looked what is on a hook that others change.
+const LOOKS: usize = 16;
+
+/// Attaches a program behind those of ours, so that faults follow each other, and ahead of all others. What a program lets pass no
+/// program behind it sees (`enum tcx_action_base` in include/uapi/linux/bpf.h).
+fn attach_ahead(program: BorrowedFd<'_>, hook: (u32, u32)) -> io::Result<OwnedFd> {
+    for _ in 0..LOOKS {
+        let on_hook = sys::tcx_query(hook.0, hook.1)?.unwrap_or_default();
+        let mut turn = sys::Turn::First;
+        for (id, _) in on_hook.programs {
+            if inventory::is_ours(id)? {
+                turn = sys::Turn::After(id);
+            }
+        }
+        match sys::attach(program, hook, turn, on_hook.revision) {
+            // Somebody has attached or detached something since.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT)) => {}
+            done => return done,
+        }
+    }
+    sys::attach(program, hook, sys::Turn::Last, 0)
 }
 
 /// Whether the kernel attaches programs through tcx (6.6 and later). Asked, not derived from a version.

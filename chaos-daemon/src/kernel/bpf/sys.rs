@@ -24,6 +24,16 @@ const BPF_MAP_UPDATE_BATCH: libc::c_int = 26;
 const BPF_MAP_DELETE_BATCH: libc::c_int = 27;
 const BPF_LINK_CREATE: libc::c_int = 28;
 
+/// Of an attachment: before all that are there (include/uapi/linux/bpf.h).
+const BPF_F_BEFORE: u32 = 1 << 3;
+/// Of an attachment: after the one that is named.
+const BPF_F_AFTER: u32 = 1 << 4;
+/// Of an attachment: that one is named by the id of its program.
+const BPF_F_ID: u32 = 1 << 5;
+
+/// No hook takes more programs (`BPF_MPROG_MAX`, include/linux/bpf_mprog.h).
+const MOST_ON_A_HOOK: usize = 64;
+
 /// enum bpf_attach_type.
 pub(super) const BPF_CGROUP_INET_INGRESS: u32 = 0;
 /// enum bpf_attach_type.
@@ -161,7 +171,7 @@ struct QueryAttr {
 #[derive(Default)]
 struct LinkAttr {
     program: u32,
-    interface: u32,
+    target: u32,
     attach_type: u32,
     flags: u32,
     relative: u32,
@@ -381,11 +391,71 @@ pub(super) fn has_tcx() -> io::Result<bool> {
     }
 }
 
-/// Attaches a program after those that are there, on an interface of the calling thread's network namespace. It
-/// stays while the link, or a copy of it, is open.
-pub(super) fn tcx_attach(program: BorrowedFd<'_>, interface: u32, attach_type: u32) -> io::Result<OwnedFd> {
+/// What is on a tcx hook.
+#[derive(Debug, Default)]
+pub(super) struct OnHook {
+    /// Ids of the programs, in order, and of their links; 0 for a program that was attached without one.
+    pub(super) programs: Vec<(u32, u32)>,
+    /// Another number after each change.
+    pub(super) revision: u64,
+}
+
+/// What is on a tcx hook of an interface of the calling thread's network namespace; `None` without tcx, or such an interface.
+pub(super) fn tcx_query(interface: u32, attach_type: u32) -> io::Result<Option<OnHook>> {
+    let (mut programs, mut links) = ([0_u32; MOST_ON_A_HOOK], [0_u32; MOST_ON_A_HOOK]);
+    let mut attr = QueryAttr {
+        target_ifindex: interface,
+        attach_type,
+        prog_ids: programs.as_mut_ptr() as u64,
+        prog_cnt: MOST_ON_A_HOOK as u32,
+        link_ids: links.as_mut_ptr() as u64,
+        ..QueryAttr::default()
+    };
+    // SAFETY: the layout is that of a query; the kernel writes at most as many ids to either array as it is told, which both have
+    // room for and live through the call.
+    match unsafe { bpf(BPF_PROG_QUERY, &mut attr) } {
+        Ok(()) => {}
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV)) => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let programs = programs.into_iter().zip(links).take(attr.prog_cnt as usize).collect();
+    Ok(Some(OnHook { programs, revision: attr.revision }))
+}
+
+/// Where a program comes among those on a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// Before all.
+    First,
+    /// After the program with this id.
+    After(u32),
+    /// After all.
+    Last,
+}
+
+/// Attaches a program by a link: to an interface of the calling thread's network namespace by its index, or to a control group by its
+/// descriptor. It is refused with ESTALE where what is on the hook is of another `revision` than this one, unless this is 0. It stays while the link, or a copy of it, is open.
+pub(super) fn attach(
+    program: BorrowedFd<'_>,
+    (target, attach_type): (u32, u32),
+    turn: Turn,
+    revision: u64,
+) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd().unsigned_abs();
-    let mut attr = LinkAttr { program, interface, attach_type, ..LinkAttr::default() };
+    let (flags, relative) = match turn {
+        Turn::First => (BPF_F_BEFORE, 0),
+        Turn::After(id) => (BPF_F_AFTER | BPF_F_ID, id),
+        Turn::Last => (0, 0),
+    };
+    let mut attr = LinkAttr {
+        program,
+        target,
+        attach_type,
+        flags,
+        relative,
+        expected_revision: revision,
+        ..LinkAttr::default()
+    };
     // SAFETY: the layout is that of a link to be made, without addresses.
     unsafe { bpf_fd(BPF_LINK_CREATE, &mut attr) }
 }
@@ -397,13 +467,13 @@ pub(super) fn cgroup_attach(
     attach_type: u32,
 ) -> io::Result<OwnedFd> {
     // The kernel has the group's descriptor where it has a device's index.
-    tcx_attach(program, cgroup.as_raw_fd().unsigned_abs(), attach_type)
+    attach(program, (cgroup.as_raw_fd().unsigned_abs(), attach_type), Turn::Last, 0)
 }
 
 /// Attaches a program to the security hook that it was loaded for, whoever calls. It stays while the link, or a copy of it, is
 /// open.
 pub(super) fn security_attach(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    tcx_attach(program, 0, BPF_LSM_MAC)
+    attach(program, (0, BPF_LSM_MAC), Turn::Last, 0)
 }
 
 /// What a link to a control group holds at the moment.

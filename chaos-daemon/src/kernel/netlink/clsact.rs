@@ -59,6 +59,12 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// For people: `bpf filter "cni" (preference 1, egress)`.
+    pub fn words(&self, direction: Direction) -> String {
+        let name = self.bpf_name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        format!("{} filter{name} (preference {}, {})", self.kind, self.pref, direction.name())
+    }
+
     /// Whether it is ours, by kind, name and preference.
     pub fn is_ours(&self) -> bool {
         marks::is_our_filter(&self.kind, self.bpf_name.as_deref(), self.pref)

@@ -5,7 +5,7 @@
 //! left something, too; there a test speaks of its own things only.
 
 mod files;
-mod packets;
+pub(super) mod packets;
 mod processes;
 
 use std::path::Path;

@@ -253,8 +253,18 @@ pub(in crate::kernel) fn leased(namespace: &NetNs, lease: Duration) -> Result<Ow
 
 /// A filter on egress of a namespace's `eth0`.
 fn filter(namespace: &NetNs, program: BorrowedFd<'_>, name: &str, level: u16) -> Result<()> {
-    let failed = |error: &dyn std::fmt::Display| Error::Different(format!("add filter {name}: {error}"));
     let pref = u8::try_from(level).ok().and_then(filter_pref).unwrap_or(level);
+    filter_at(namespace, program, name, pref)
+}
+
+/// The same with this preference.
+pub(in crate::kernel) fn filter_at(
+    namespace: &NetNs,
+    program: BorrowedFd<'_>,
+    name: &str,
+    pref: u16,
+) -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| Error::Different(format!("add filter {name}: {error}"));
     namespace.run(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.map_err(|error| failed(&error))?.block_on(async {

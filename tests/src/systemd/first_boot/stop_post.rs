@@ -39,8 +39,11 @@ impl DropIn {
         let guard = Self;
         fs::create_dir_all(FOLDER).map_err(Error::io("create", FOLDER))?;
         fs::write(Path::new(FOLDER).join("test.conf"), text).map_err(Error::io("write", FOLDER))?;
+        // The one that runs is stopped by the new unit, too, and is not to wait.
+        fs::write(GO, "").map_err(Error::io("write", GO))?;
         systemctl(&["daemon-reload"])?;
         systemctl(&["restart", SERVICE])?;
+        fs::remove_file(GO).map_err(Error::io("remove", GO))?;
         Ok(guard)
     }
 }
