@@ -528,7 +528,8 @@ impl<'a> Run<'a> {
     fn waits(&mut self, index: usize, fault: &FaultStatus) {
         let changed = match fault.state {
             FaultState::Waiting => self.waits.insert(index),
-            _ => self.waits.remove(&index),
+            FaultState::NoTraffic | FaultState::Effective => self.waits.remove(&index),
+            FaultState::Starting | FaultState::Ending | FaultState::Ended | FaultState::Stuck => false,
         };
         if changed {
             let note = fault.note.as_deref().unwrap_or_default();

@@ -38,20 +38,22 @@ pub(super) struct Lost<'a> {
 /// Waits until the target is there again, and applies the fault to it. `None` when the fault has ended meanwhile.
 pub(super) async fn wait(injector: &Rc<Injector>, lost: &Lost<'_>, orders: &mut Orders) -> Option<Applied> {
     let Lost { name, caller, reason, .. } = *lost;
-    waits(injector, name, format!("{reason}; it waits for it"));
+    waits(injector, name, format!("{reason}; the fault waits for it"));
     tracing::info!(%name, %caller, reason, "waits for its target");
     let mut pause = LOOK;
-    let mut seen = None;
+    let (mut seen, mut refused) = (None, false);
     loop {
         let found = look(injector, lost, pause, orders).await?;
         let surveyed = match found {
             Ok(found) => found,
-            Err(error) if is_final(&error) => {
+            // Once may be chance: a guard that stood still, a target that is somebody else's for a moment.
+            Err(error) if is_final(&error) && refused => {
                 end(injector, name, &format!("{reason}, and it cannot follow: {error}"), orders);
                 return None;
             }
             Err(error) => {
-                waits(injector, name, format!("{reason}; it waits for it: {error}"));
+                refused = is_final(&error);
+                waits(injector, name, format!("{reason}; the fault waits for it: {error}"));
                 seen = None;
                 continue;
             }
@@ -69,12 +71,13 @@ pub(super) async fn wait(injector: &Rc<Injector>, lost: &Lost<'_>, orders: &mut 
                 injector.update(name, |active| active.note = Some(words));
                 return Some(applied);
             }
-            Err(Failed { error, left: None }) if is_final(&error) => {
+            Err(Failed { error, left: None }) if is_final(&error) && refused => {
                 end(injector, name, &format!("{reason}, and it cannot follow: {error}"), orders);
                 return None;
             }
             Err(Failed { error, left: None }) => {
-                waits(injector, name, format!("{reason}; it waits for it: {error}"));
+                refused = is_final(&error);
+                waits(injector, name, format!("{reason}; the fault waits for it: {error}"));
                 (pause, seen) = ((pause * 2).min(LEAST_OFTEN), None);
             }
             Err(Failed { error, left: Some((journal, residue)) }) => {

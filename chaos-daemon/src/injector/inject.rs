@@ -3,9 +3,10 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use tokio::time::sleep;
 
 use super::aside::Purpose;
 use super::holders::{Holder, HolderFailure};
@@ -34,6 +35,8 @@ use crate::spec::effect::{Effect, WaysIn};
 use crate::spec::{Fault, FaultName, FaultRequest, OnTargetGone};
 use crate::target::{Entrance, NetworkTarget};
 
+/// How often it is looked whether the faults before one on a device are applied.
+const TURN: Duration = Duration::from_millis(2);
 /// How often it is looked again because a fault has meanwhile given back what it had set.
 const MOST_SURVEYS: usize = 3;
 /// Everything that is decided before anything is changed.
@@ -186,11 +189,14 @@ async fn survey_for(
     let asked = ask(injector, name, request, (caller, Purpose::Injection), standing).await?;
     let turn = match standing {
         Standing::New => survey::turn(caller, Purpose::Injection).await?,
-        Standing::Waiting => survey::turn_of_fault().await?,
+        Standing::Waiting => survey::turn_of_fault(caller).await?,
     };
     let look = async |asked: Asked| {
         let (site, before) = (Arc::clone(&injector.site), injector.given_back());
-        let surveyed = turn.run_soon(move || survey::look(&site, asked)).await?;
+        let surveyed = match standing {
+            Standing::New => turn.run_soon(move || survey::look(&site, asked)).await?,
+            Standing::Waiting => turn.run(move || survey::look(&site, asked)).await?,
+        };
         let freshness = if injector.given_back() == before { Freshness::Fresh } else { Freshness::Stale };
         Ok::<_, ApiError>((surveyed, freshness))
     };
@@ -365,7 +371,8 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
         started: Instant::now(),
         duration: admitted.fault.duration,
         evidence: Evidence::default(),
-        note: admitted.warning.clone(),
+        note: None,
+        warning: admitted.warning.clone(),
         place: admitted.place,
         settings: settings(&admitted.plan.steps),
         addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),
@@ -409,6 +416,7 @@ async fn start(
     });
     let lease = Lease { end_ns, window: LEASE_WINDOW };
     let netns = admitted.target.as_ref().map(|target| &target.netns).or(admitted.netns.as_ref());
+    wait_for_turn(injector, admitted.place).await;
     let armed = match holder.arm(&admitted.plan.work, lease, netns).await {
         Ok(Report::Armed(evidence)) => {
             journal.note(Event::Applied).map(|()| evidence).map_err(HolderFailure::Socket)
@@ -449,6 +457,19 @@ async fn start(
             error.hint = Some("it is being undone again and again, until nothing is left".to_owned());
             Err(Failed { error, left: Some((journal, residue)) })
         }
+    }
+}
+
+/// Waits until the faults with lower levels on the same device are applied, or are not any more. Programs on a hook follow each other in
+/// the order in which they are attached. Packets have to pass faults in the order of their levels.
+async fn wait_for_turn(injector: &Injector, place: Option<(NetNsIdentity, u32, u8)>) {
+    let Some((netns, device, level)) = place else { return };
+    let is_before = |active: &Active| {
+        let before = active.place.is_some_and(|(at, on, other)| (at, on) == (netns, device) && other < level);
+        before && active.state == FaultState::Starting
+    };
+    while injector.first(is_before).is_some() {
+        sleep(TURN).await;
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::aside::on_a_thread;
 use crate::host::netns::NAMED;
@@ -19,6 +19,8 @@ use crate::target::Entrance;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a look may take for whom a fault waits that has to end.
+const AT_ONCE: Duration = Duration::from_millis(300);
 
 /// What a fault is pinned to.
 #[derive(Debug, Default)]
@@ -54,9 +56,9 @@ impl Watch {
         }
     }
 
-    /// The same of a look at this moment.
+    /// The same of a look at this moment, if it does not take long: whoever asks has a fault to end.
     pub(super) async fn lost_now(&self) -> Option<String> {
-        look(&self.pins).await
+        timeout(AT_ONCE, look(&self.pins)).await.ok().flatten()
     }
 }
 
@@ -142,7 +144,8 @@ fn find(name: &str, id: NetNsIdentity, entrance: &Entrance) -> io::Result<Option
 
 /// A network namespace, by any process in it but those of the daemon; `None` when there is nobody else.
 fn inhabited(id: NetNsIdentity) -> io::Result<Option<NetNs>> {
-    let program = |folder: &Path| fs::metadata(folder.join("exe")).ok().map(|exe| (exe.dev(), exe.ino()));
+    // The text of the link alone: the file system that the program is on may not answer.
+    let program = |folder: &Path| fs::read_link(folder.join("exe")).ok();
     let ours = program(Path::new("/proc/self"));
     for entry in fs::read_dir("/proc")? {
         let folder = entry?.path();

@@ -104,6 +104,8 @@ pub(super) struct Active {
     pub(super) duration: Duration,
     pub(super) evidence: Evidence,
     pub(super) note: Option<String>,
+    /// What keeps packets from meeting it, for people, for as long as it is applied.
+    pub(super) warning: Option<String>,
     /// The device and the level on it, of a network fault.
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// The settings of the node that it changes, by their places.
@@ -213,7 +215,7 @@ impl Injector {
             if active.owns_clsact || !active.settings.is_empty() {
                 self.given_back.set(self.given_back.get().wrapping_add(1));
             }
-            (active.place, active.owns_clsact) = (None, false);
+            (active.place, active.owns_clsact, active.warning) = (None, false, None);
             active.settings.clear();
             active.addresses.clear();
         });
@@ -451,6 +453,7 @@ impl Active {
             duration: Duration::ZERO,
             evidence: Evidence::default(),
             note: None,
+            warning: None,
             place: steps.iter().find_map(place),
             settings: settings(steps),
             addresses: Vec::new(),
@@ -472,9 +475,7 @@ impl Active {
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
-            note: self
-                .note
-                .clone()
+            note: joined([&self.warning, &self.note])
                 .or_else(|| self.evidence.recovery().nobody_came_back.then(|| self.alone().to_owned())),
         }
     }
@@ -508,6 +509,12 @@ impl Active {
             self.state = FaultState::Effective;
         }
     }
+}
+
+/// Sentences one after the other; none of none.
+fn joined(words: [&Option<String>; 2]) -> Option<String> {
+    let words: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
+    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// The places of the settings among these steps.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::aside::{Party, Places, Purpose, Turn};
+use super::aside::{Places, Purpose, Turn};
 use super::site::Site;
 use super::state::Standing;
 use super::watch::Sight;
@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(2);
 static PLACES: Places = Places::new(4, 1, Some(LONGEST), "surveys of this host").keeping(1);
 /// Beside them for faults that wait for their targets: they keep nobody from injecting.
 static PLACES_OF_FAULTS: Places =
-    Places::new(2, 2, Some(LONGEST), "surveys for faults that wait for their targets");
+    Places::new(4, 1, Some(LONGEST), "surveys for faults that wait for their targets");
 
 /// What is to be looked at.
 #[derive(Debug)]
@@ -90,8 +90,8 @@ pub(super) async fn turn(caller: Caller, purpose: Purpose) -> Result<Turn, ApiEr
 ///
 /// # Errors
 /// When it does not come.
-pub(super) async fn turn_of_fault() -> Result<Turn, ApiError> {
-    PLACES_OF_FAULTS.turn(Party::Fault, Purpose::Injection).await
+pub(super) async fn turn_of_fault(caller: Caller) -> Result<Turn, ApiError> {
+    PLACES_OF_FAULTS.turn(caller.into(), Purpose::Look).await
 }
 
 /// Looks at all that is `asked` for. Blocks.
@@ -157,7 +157,7 @@ impl Spot {
         let Self { target, hooks: FilterHooks { ahead, .. }, .. } = self;
         (!ahead.is_empty()).then(|| {
             let (interface, ahead) = (&target.interface.name, ahead.join(", "));
-            format!("on {interface} others run before it, and packets that they decide about do not meet it: {ahead}")
+            format!("on {interface} filters of others run before this fault, and what they decide about does not meet it: {ahead}")
         })
     }
 }

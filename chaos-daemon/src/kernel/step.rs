@@ -202,14 +202,24 @@ pub fn filter_hooks(
         };
         if hooks.clsact {
             for direction in directions {
-                let filters = netlink.list_filters(ifindex, *direction).await?;
+                // For a warning alone: what cannot be listed is not warned of.
+                let filters = netlink.list_filters(ifindex, *direction).await.unwrap_or_default();
                 let ahead = filters.iter().filter(|filter| filter.pref <= marks::PREF_BASE);
                 hooks.ahead.extend(ahead.map(|filter| filter.words(*direction)));
             }
         }
+        // Of a table of many rules each is one.
+        hooks.ahead.dedup();
+        if let Some(more) = hooks.ahead.len().checked_sub(MOST_NAMED).filter(|more| *more > 0) {
+            hooks.ahead.truncate(MOST_NAMED);
+            hooks.ahead.push(format!("{more} more"));
+        }
         Ok(hooks)
     })
 }
+
+/// How many filters of others are named.
+const MOST_NAMED: usize = 5;
 
 /// What is at the filter hooks of a device.
 #[derive(Debug, Default)]

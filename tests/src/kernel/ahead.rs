@@ -17,6 +17,7 @@ use crate::{Daemon, Pair, Reason, Residue, Result};
 tests![
     a_fault_acts_ahead_of_programs_that_let_packets_pass_and_behind_faults_that_were_there,
     filters_of_others_that_run_before_a_fault_are_named_by_plan_injection_and_status,
+    delays_that_are_injected_at_once_add_up,
 ];
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_millis(300);
@@ -94,4 +95,35 @@ fn filters_of_others_that_run_before_a_fault_are_named_by_plan_injection_and_sta
     assert_eq!(answer["note"], serde_json::Value::Null, "{answer}");
     inward.remove(&mcp)?;
     Ok(Outcome::Pass)
+}
+
+/// The first needs a holder of its own, and the second finds one that waits: it would be attached sooner.
+fn delays_that_are_injected_at_once_add_up(context: &Context) -> TestResult {
+    super::with_netem(context, || {
+        let pair = Pair::new()?;
+        let echo = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
+        let daemon = Daemon::start()?;
+        let faults: Vec<_> = (0..3)
+            .map(|number| {
+                let fault = Fault::new("latency").named(&format!("late-{number}"));
+                fault.on(&pair.near, json!({"direction": "egress"})).with(json!({"delay_ms": 20}))
+            })
+            .collect();
+        for round in 0..4 {
+            std::thread::scope(|scope| {
+                let all: Vec<_> =
+                    faults.iter().map(|fault| scope.spawn(|| fault.inject(&daemon.mcp()?))).collect();
+                all.into_iter().try_for_each(|one| match one.join() {
+                    Ok(injected) => injected.map(drop),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                })
+            })?;
+            let took = udp_rtt(&pair.near, echo.address(), HANG)?;
+            let took = took.ok_or_else(|| format!("round {round}: packets go round; {}", daemon.log()))?;
+            assert!(took.as_millis() >= 60, "round {round}: {took:?}");
+            let mcp = daemon.mcp()?;
+            faults.iter().try_for_each(|fault| fault.remove(&mcp).map(drop))?;
+        }
+        Ok(Outcome::Pass)
+    })
 }

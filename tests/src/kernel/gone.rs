@@ -124,7 +124,7 @@ fn a_fault_that_follows_its_cgroup_waits_and_acts_on_the_one_in_its_place(_: &Co
         let path = cgroup.path().to_owned();
         drop(cgroup);
         let waiting = scene.wait(&fault, "waiting", |status| status["state"] == "waiting")?;
-        assert_note(&waiting, &["its target has gone: ", &name, "waits for it"]);
+        assert_note(&waiting, &["its target has gone: ", &name, "the fault waits for it"]);
         assert_eq!(waiting["active"], true);
         // Nothing of it is there meanwhile.
         before.assert_unchanged_within(&[&pair.near], HANG)?;

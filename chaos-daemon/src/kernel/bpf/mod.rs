@@ -364,8 +364,12 @@ fn attach_ahead(program: BorrowedFd<'_>, hook: (u32, u32)) -> io::Result<OwnedFd
         let on_hook = sys::tcx_query(hook.0, hook.1)?.unwrap_or_default();
         let mut turn = sys::Turn::First;
         for (id, _) in on_hook.programs {
-            if inventory::is_ours(id)? {
-                turn = sys::Turn::After(id);
+            // What may not be looked at is of others.
+            match inventory::is_ours(id) {
+                Ok(true) => turn = sys::Turn::After(id),
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                Err(error) => return Err(error),
             }
         }
         match sys::attach(program, hook, turn, on_hook.revision) {
@@ -374,7 +378,7 @@ fn attach_ahead(program: BorrowedFd<'_>, hook: (u32, u32)) -> io::Result<OwnedFd
             done => return done,
         }
     }
-    sys::attach(program, hook, sys::Turn::Last, 0)
+    Err(io::Error::from_raw_os_error(libc::ESTALE))
 }
 
 /// Whether the kernel attaches programs through tcx (6.6 and later). Asked, not derived from a version.

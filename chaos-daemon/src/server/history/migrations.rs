@@ -91,5 +91,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     "
     ALTER TABLE fault ADD COLUMN evidence TEXT;
     ALTER TABLE total ADD COLUMN unverified INTEGER NOT NULL DEFAULT 0;
+    UPDATE total SET unverified =
+        (SELECT count(*) FROM run WHERE run.experiment = total.experiment AND run.verdict = 'unverified');
     ",
 ];
