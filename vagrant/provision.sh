@@ -21,6 +21,9 @@ if ! dpkg-query --show $observers >/dev/null 2>&1; then
     apt-get install -y -q --no-install-recommends $observers
 fi
 dpkg --install "$package"
+# Faults are injected only where the operator has said what the host is.
+sed -i 's/^#environment = .*/environment = "test"/' /etc/chaos-daemon/policy.toml
+systemctl restart chaos-daemon.service
 systemctl is-active --quiet chaos-daemon.service
 
 # Tests set the clock, and nobody else may meanwhile.

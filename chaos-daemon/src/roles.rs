@@ -23,10 +23,12 @@ use crate::host::{Part, Privileges};
 use crate::injector::child::CHILD_FD;
 use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, recover};
+use crate::injector::reload::PolicySource;
 use crate::injector::runtime::RuntimeError;
 use crate::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use crate::mcp;
-use crate::policy::{Policy, PolicyError};
+use crate::policy::PolicyError;
+use crate::policy::environment::Environment;
 use crate::probe::alert::webhook::{Token, Webhook};
 use crate::probe::{credential, instruments, kubernetes, names, offspring, prober, runner};
 use crate::request::{RUNTIME_DIR, WentDown, chain};
@@ -169,6 +171,10 @@ struct Run {
     /// Policy file (TOML): what may be injected, by whom, for how long. Default: everything, bounded.
     #[arg(long, value_parser = absolute)]
     policy: Option<PathBuf>,
+    /// What this host is, such as "test", where the policy file does not say it. In production nothing is injected; where nobody says
+    /// it, there are dry runs alone.
+    #[arg(long, value_name = "NAME", value_parser = environment)]
+    environment: Option<Environment>,
     /// Group whose members may use the socket, beside root. A socket that systemd passes has the owner that its unit
     /// says.
     #[arg(long)]
@@ -311,7 +317,8 @@ impl Run {
         // SAFETY: this is the only call, and nothing has taken a descriptor yet.
         let manager = unsafe { ServiceManager::from_environment() }.map_err(InjectorError::from)?;
         sandbox::withhold()?;
-        let policy = self.policy.as_deref().map_or_else(|| Ok(Policy::default()), Policy::load)?;
+        let policy_source = PolicySource { file: self.policy, environment: self.environment };
+        let policy = policy_source.read()?;
         let attach = match self.attach {
             Attach::Auto => AttachChoice::Auto,
             Attach::Clsact => AttachChoice::Clsact,
@@ -320,6 +327,7 @@ impl Run {
             runtime_dir: self.runtime_dir,
             state_dir: self.state_dir,
             policy,
+            policy_source,
             socket_group: self.socket_group,
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             alerts: self.alert_webhook.map(|address| (address, self.alert_webhook_token_file)),
@@ -539,6 +547,10 @@ fn fail(failure: &Failure) -> ExitCode {
         | Failure::Recover(RecoverError::Runtime(RuntimeError::InUse { .. })) => 6,
         _ => 1,
     })
+}
+
+fn environment(text: &str) -> Result<Environment, SpecError> {
+    Environment::try_from(text.to_owned())
 }
 
 /// A path as it is from anywhere: the daemon's processes leave the folder in which it was started.

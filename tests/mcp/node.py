@@ -50,7 +50,7 @@ class Daemon:
         self.socket = root / "run" / "mcp.sock"
         self.log = root / "log"
         policy = root / "policy.toml"
-        policy.write_text(self.policy)
+        policy.write_text('environment = "test"\n' + self.policy)
         with self.log.open("wb") as log:
             # Ends with us, whatever ends us.
             self.process = subprocess.Popen(

@@ -17,6 +17,8 @@ use crate::process::{self, Process, wait_until};
 
 /// Where hosts of today have one.
 pub(crate) const TMPFS: &str = "/dev/shm";
+/// A variable by which a test says that its daemon is not told what this host is.
+const UNSAID: &str = "CHAOS_TEST_ENVIRONMENT_UNSAID";
 /// Where nobody but root can put anything.
 const ROOTS: &str = "/run";
 
@@ -44,6 +46,17 @@ impl Daemon {
     /// As [`Daemon::start`].
     pub fn start_with(configure: impl FnOnce(&mut Command)) -> Result<Self> {
         Self::start_program("chaos-daemon", configure)
+    }
+
+    /// As [`Daemon::start_with`], without being told what this host is, unless by its policy.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_unsaid(configure: impl FnOnce(&mut Command)) -> Result<Self> {
+        Self::start_with(|command| {
+            command.env(UNSAID, "");
+            configure(command);
+        })
     }
 
     /// As [`Daemon::start_with`], by another name: a build of the daemon for tests.
@@ -250,6 +263,9 @@ fn spawn(
     let log_copy = log_file.try_clone().map_err(Error::io("share", log.display().to_string()))?;
     command.stdin(Stdio::null()).stdout(log_file).stderr(log_copy);
     configure(&mut command);
+    if !command.get_envs().any(|(name, _)| name == UNSAID) {
+        command.args(["--environment", "test"]);
+    }
     command.spawn().map_err(Error::io("start", format!("{command:?}")))
 }
 

@@ -18,18 +18,17 @@ use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
 use super::interrupts::Interrupts;
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
+use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
-use super::{bridge, document, history, runs, show, watch};
+use super::{bridge, document, history, runs, sample, show, watch};
 use crate::experiment::schema;
 use crate::host::words;
 use crate::mcp::control::DoctorOutput;
 use crate::mcp::history::StatisticsOutput;
 use crate::mcp::plan::PlanOutput;
-use crate::mcp::probe::ProbeOutput;
 use crate::mcp::results::{InjectOutput, RunOutput};
 use crate::probe::arguments::ProbeArgs;
-use crate::probe::{Probe, Sample, offspring};
 use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::spec::{FaultName, FaultOptions, Probability, SpecError};
@@ -154,6 +153,9 @@ enum Command {
         #[arg(long)]
         markdown: bool,
     },
+    /// Write, check and explain the file by which the daemon decides who may do what; without the daemon
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Show what this host can do, and what is missing
     Doctor {
         /// Instead look everywhere on the host for what faults have left; exit code 0, 1, 5 or 7
@@ -349,15 +351,12 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             Ok(Done::well(String::new(), Value::Null))
         }
         Command::Probe(probe) => {
-            let probe = probe.clone().probe()?;
-            if probe.check.is_the_daemons() {
-                return ask_for_sample(cli).await;
-            }
-            let sample = sample(&probe).await?;
-            let answer = json!({"ok": sample.ok, "detail": sample.detail, "seconds": sample.took.as_secs_f64(),
-                       "value": sample.value, "answer": sample.answer});
-            let text = format!("{}\n", sample.line());
-            Ok(Done { text, answer, code: if sample.ok { 0 } else { FAILED } })
+            let (text, answer, ok) = sample::carry_out(&probe.clone().probe()?, &cli.socket).await?;
+            Ok(Done { text, answer, code: if ok { 0 } else { FAILED } })
+        }
+        Command::Policy(command) => {
+            let (text, answer, code) = policy::carry_out(command)?;
+            Ok(Done { text, answer, code })
         }
         Command::Validate { file } => {
             let experiment = document::read(file)?.1;
@@ -413,36 +412,6 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
-}
-
-/// A sample that this process takes, which leaves nothing of its program when it goes.
-async fn sample(probe: &Probe) -> Result<Sample, Failure> {
-    if probe.check.program().is_none() {
-        return Ok(probe.sample().await);
-    }
-    let system = |error: std::io::Error| Failure::Other(format!("watch a program: {error}"));
-    // Whoever has become this process by exec(2) may have had children.
-    let others = offspring::children();
-    offspring::adopt().map_err(system)?;
-    let mut interrupts = Interrupts::new().map_err(Failure::Other)?;
-    let sample = tokio::select! {
-        sample = probe.sample() => Ok(sample),
-        signal = interrupts.next() => Err(signal),
-    };
-    offspring::end_all(&others);
-    sample.map_err(|signal| Failure::Other(format!("{}: ended by {signal}", probe.check)))
-}
-
-/// A sample of what only the daemon sees: the words of this command line are its, too.
-async fn ask_for_sample(cli: &Cli) -> Result<Done, Failure> {
-    let words: Vec<_> = std::env::args().skip(1).skip_while(|word| word != "probe").skip(1).collect();
-    let client = Client::connect(&cli.socket).await?;
-    let answer = client.ask("chaos_probe", object(json!({"arguments": words}))).await;
-    client.close().await;
-    let Answer { json, read: ProbeOutput { ok, detail, seconds, .. } } = answer?;
-    let word = if ok { "ok" } else { "failed" };
-    let text = format!("{word}: {detail} ({:.1} ms)\n", seconds * 1e3);
-    Ok(Done { text, answer: json, code: if ok { 0 } else { FAILED } })
 }
 
 async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Failure> {

@@ -15,7 +15,7 @@ pub(super) const USAGE: u8 = 2;
 /// The daemon cannot be reached, or went away.
 pub(super) const UNREACHABLE: u8 = 3;
 /// Not permitted, by the socket's permissions or the policy.
-const NOT_PERMITTED: u8 = 4;
+pub(super) const NOT_PERMITTED: u8 = 4;
 
 /// The daemon ended while a run was waited for.
 pub(super) const INTERRUPTED: u8 = 6;

@@ -45,7 +45,7 @@ fn is_the_same_as_json(document: &Map<String, Value>) {
 fn can_be_run(experiment: &Experiment) {
     let steps = experiment.steps();
     agree(&steps.len(), &experiment.method.len());
-    let _asked = (experiment.lasts(), experiment.asked(), experiment.guardrails.precautions());
+    let _asked = (experiment.lasts(), experiment.asked(), experiment.guardrails.precautions(Vec::new()));
     for (index, _, fault) in experiment.faults() {
         assert!(experiment.weight(index) <= 10);
         assert!(fault.parse().is_ok(), "a fault that is none");

@@ -111,14 +111,15 @@ impl Guardrails {
         Ok(guardrails)
     }
 
-    /// What the operator may ask for.
-    pub fn precautions(&self) -> Precautions {
+    /// What the operator may ask for, of a document that says these things.
+    pub fn precautions(&self, texts: Vec<String>) -> Precautions {
         let fires = |alert: &Alert| matches!(alert.wanted, Wanted::Fires { .. });
         Precautions {
             environments: self.environments.clone(),
             gate: self.gates.iter().any(Gate::needs_data),
             alert: self.alerts.iter().any(fires),
             stages: self.blast_radius.is_some(),
+            texts,
         }
     }
 

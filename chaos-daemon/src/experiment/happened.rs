@@ -112,7 +112,8 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
         return Happened::Injected(index, Instant::now(), Instant::now(), Err(error));
     };
     let asked = Instant::now();
-    let request = Request::Inject { name: name.clone(), fault: fault.clone(), caller: means.caller };
+    let request =
+        Request::Inject { name: name.clone(), fault: fault.clone(), in_run: true, caller: means.caller };
     // Its time began before it was applied, which may take long.
     let (lasts, result) = match means.door.call(request).await {
         Ok(Reply::Injected(status)) => (status.remaining, Ok(())),

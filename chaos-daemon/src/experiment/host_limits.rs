@@ -5,14 +5,13 @@ use std::time::Duration;
 use super::document::Experiment;
 use super::gate::{Gate, Op, PREFIX, Rule, is_of_the_host};
 use super::tolerance::Form;
+use crate::policy::HOST_LIMITS as TABLE;
 use crate::probe::host::Number;
 use crate::probe::pressure::Gauge;
 use crate::probe::{Bounds, Check, Probe};
 use crate::spec::SpecError;
 use crate::spec::host_limits::{HostLimits, Limited};
 
-/// The table of the policy that has the limits.
-const TABLE: &str = "experiments.host_limits";
 /// How often each is sampled; also how long a sample may take.
 const INTERVAL: Duration = Duration::from_secs(1);
 

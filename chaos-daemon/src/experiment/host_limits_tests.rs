@@ -33,11 +33,11 @@ fn each_limit_is_a_gate_more_that_its_name_tells_from_those_of_the_document() {
     assert_eq!(
         told(&limited),
         [
-            "policy:experiments.host_limits.memory_percent: host memory_used_percent > 80 for 10s",
-            "policy:experiments.host_limits.cpu_percent: host cpu_busy_percent > 90 for 10s",
-            "policy:experiments.host_limits.pressure_percent.io: some pressure of io, avg10 > 5 for 10s",
-            "policy:experiments.host_limits.pressure_percent.irq: full pressure of irq, avg10 > 6 for 10s",
-            "policy:experiments.host_limits.disk_percent.\"/var\": host disk_used_percent of /var > 95 for 10s",
+            "policy:host_limits.memory_percent: host memory_used_percent > 80 for 10s",
+            "policy:host_limits.cpu_percent: host cpu_busy_percent > 90 for 10s",
+            "policy:host_limits.pressure_percent.io: some pressure of io, avg10 > 5 for 10s",
+            "policy:host_limits.pressure_percent.irq: full pressure of irq, avg10 > 6 for 10s",
+            "policy:host_limits.disk_percent.\"/var\": host disk_used_percent of /var > 95 for 10s",
         ]
     );
     // All else is as it was, and without limits everything is.
@@ -51,7 +51,7 @@ fn a_limit_may_be_reached_and_not_exceeded_and_what_cannot_be_seen_exceeds_it() 
     let used = |value| Sample { ok: true, value: Some(value), ..Sample::failed("used".to_owned()) };
     assert_eq!(gate.judge(&used(80.0)), Ok(()));
     let beyond = gate.judge(&used(80.1)).unwrap_err();
-    assert!(beyond.contains("policy:experiments.host_limits.memory_percent: 80.100 > 80"), "{beyond}");
+    assert!(beyond.contains("policy:host_limits.memory_percent: 80.100 > 80"), "{beyond}");
     let unseen = gate.judge(&Sample::failed("reading /proc/meminfo: gone".to_owned())).unwrap_err();
     assert!(unseen.contains("no data: reading /proc/meminfo"), "{unseen}");
     assert!(gate.needs_data());
@@ -64,6 +64,6 @@ fn no_gate_of_a_document_passes_for_a_limit_of_the_policy() {
             "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "host", "load1"]}}])
     };
     assert!(experiment(gate("policy")).is_ok());
-    let refused = experiment(gate("policy:experiments.host_limits.memory_percent")).unwrap_err();
+    let refused = experiment(gate("policy:host_limits.memory_percent")).unwrap_err();
     assert_eq!(refused.field, "extensions[0].rollback_on[0].name", "{refused}");
 }

@@ -4,6 +4,7 @@ use super::aside::Places;
 use super::state::Injector;
 use crate::fault::{Attach, lacks, parts, remedy};
 use crate::host::{Facts, Lack};
+use crate::policy::environment::Environment;
 use crate::request::{
     Ability, ApiError, Caller, DoctorReport, Leftover, Level, ResidueReport, ResourceAbility,
 };
@@ -50,8 +51,14 @@ pub(super) async fn report(injector: &Injector, caller: Caller) -> Result<Doctor
             ),
             (
                 "environment".to_owned(),
-                injector.policy.experiments.environment.clone().unwrap_or_else(|| "not named".to_owned()),
+                injector
+                    .policy()
+                    .environment
+                    .as_ref()
+                    .map_or("not said: dry runs alone", Environment::name)
+                    .to_owned(),
             ),
+            ("policy".to_owned(), injector.policy().digest.clone()),
             ("lease window".to_owned(), format!("{:?}", super::state::LEASE_WINDOW)),
         ],
         residue,

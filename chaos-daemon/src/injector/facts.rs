@@ -15,10 +15,10 @@ use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
 use crate::host::{Identity, Running, Spared};
 use crate::kernel::systemd::Unit;
-use crate::policy::Policy;
+use crate::policy::{Policy, Who};
 use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use crate::request::wire::Ticket;
-use crate::request::{ApiError, Caller, ErrorCode};
+use crate::request::{Act, ApiError, Caller, ErrorCode};
 use crate::spec::{FaultType, ProcessSelector, TargetRequest};
 use crate::target::Entrance;
 use crate::target::process::{Matcher, nobody};
@@ -40,40 +40,42 @@ static PLACES: Places = Places::new(4, 2, Some(LONGEST), "questions about this h
 pub(super) async fn look(
     policy: &Policy,
     question: Question,
-    caller: Caller,
+    who: &Who,
     ticket: &mut Ticket,
 ) -> Result<Facts, ApiError> {
+    let caller = who.caller;
     match question {
         Question::Unit(name) => {
-            policy.may_look(caller, OF_UNITS)?;
+            policy.admit(who, Act::Probe)?;
+            policy.may_look(who, OF_UNITS)?;
             aside((caller, ticket), move || unit(&name).map(Facts::Unit)).await
         }
         Question::Processes(target) => {
-            policy.may_look(caller, OF_PROCESSES)?;
+            policy.admit(who, Act::Probe)?;
+            policy.may_look(who, OF_PROCESSES)?;
             aside((caller, ticket), move || processes(&target, caller).map(Facts::Processes)).await
         }
         Question::Targets(wanted) => {
-            policy.check_user(caller)?;
-            let with_processes = policy.may_look(caller, OF_PROCESSES);
+            policy.admit(who, Act::Plan)?;
+            let with_processes = policy.may_look(who, OF_PROCESSES);
             let entrance = Entrance::new(caller, &policy.fault_netns);
             let found = host_targets::find(entrance, caller, with_processes, wanted);
             unless_left(ticket, async { Ok(Facts::Targets(Box::new(found.await?))) }).await
         }
         Question::Command(path) => {
-            policy.may_run(caller, &path)?;
+            policy.may_run(who, &path)?;
             aside((caller, ticket), move || program(&path).map(Facts::Command)).await
         }
-        Question::Kubeconfig(path) => policy.may_use(caller, &path).map(|()| Facts::Kubeconfig),
+        Question::Kubeconfig(path) => policy.may_use(who, &path).map(|()| Facts::Kubeconfig),
         Question::Log { request, limit } => {
-            logs::look(policy, &request, limit, (caller, ticket)).await.map(Facts::Log)
+            logs::look(policy, &request, limit, (who, ticket)).await.map(Facts::Log)
         }
-        Question::Credential { path, url } => {
-            policy.may_show(caller, &path, &url).map(|()| Facts::Credential)
-        }
+        Question::Credential { path, url } => policy.may_show(who, &path, &url).map(|()| Facts::Credential),
         Question::Experiment(has) => {
-            let limits = policy.may_begin(caller, &has, Timestamp::now())?;
+            let limits = policy.may_begin(who, &has, Timestamp::now())?;
             Ok(Facts::Experiment(Box::new(limits.clone())))
         }
+        Question::Act(act) => Ok(policy.admit(who, act).map(|()| Facts::Act)?),
     }
 }
 
@@ -173,7 +175,7 @@ mod tests {
     }
 
     async fn ask(policy: &Policy, question: Question, caller: Caller) -> Result<Facts, ApiError> {
-        look(policy, question, caller, &mut Ticket::of_a_test()).await
+        look(policy, question, &caller.into(), &mut Ticket::of_a_test()).await
     }
 
     async fn asked(target: TargetRequest) -> Result<Facts, ApiError> {

@@ -16,6 +16,7 @@ use super::oom::Doom;
 use super::orders::{Line, line};
 use super::presence::{Device, Pins};
 use super::refusal::{active_already, changed_already};
+use super::reload::Grounds;
 use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
 use super::survey::{self, Asked, Spot, Surveyed};
 use super::watch::Sight;
@@ -27,7 +28,9 @@ use crate::host::{NetNs, NetNsIdentity, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
-use crate::policy::Permit;
+use jiff::Timestamp;
+
+use crate::policy::{self, Intent, Permit};
 use crate::request::wire::{Ticket, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
@@ -61,6 +64,9 @@ pub(super) struct Admitted {
     /// What keeps packets from meeting it, for people.
     pub(super) warning: Option<String>,
     pub(super) guard: Sight,
+    /// Of a plan: why the fault would be refused by itself now.
+    pub(super) refused_now: Option<String>,
+    grounds: Box<Grounds>,
 }
 
 /// Why a fault was not started.
@@ -83,13 +89,13 @@ pub(super) async fn inject(
     name: &FaultName,
     request: &FaultRequest,
     caller: Caller,
-    (epoch, ticket): (u64, &mut Ticket),
+    (intent, epoch, ticket): (Intent, u64, &mut Ticket),
 ) -> Result<FaultStatus, ApiError> {
     let undecided = injector.undecided(name);
     let found = tokio::select! {
         biased;
         () = ticket.cancelled() => return Err(cancelled()),
-        found = survey_for(injector, name, request, caller, Standing::New) => found,
+        found = survey_for(injector, name, request, (caller, intent), Standing::New) => found,
     };
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let ended = match (injector.epoch() == epoch, undecided.is_removed()) {
@@ -142,7 +148,7 @@ pub(super) async fn look_again(
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<(Surveyed, Freshness), ApiError> {
-    survey_for(injector, name, request, caller, Standing::Waiting).await
+    survey_for(injector, name, request, (caller, Intent::Run), Standing::Waiting).await
 }
 
 /// Applies a fault to the target for which it has waited, until `end_ns`.
@@ -183,10 +189,10 @@ async fn survey_for(
     injector: &Injector,
     name: &FaultName,
     request: &FaultRequest,
-    caller: Caller,
+    (caller, intent): (Caller, Intent),
     standing: Standing,
 ) -> Result<(Surveyed, Freshness), ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Injection), standing).await?;
+    let asked = ask(injector, name, request, (caller, Purpose::Injection, intent), standing).await?;
     let turn = match standing {
         Standing::New => survey::turn(caller, Purpose::Injection).await?,
         Standing::Waiting => survey::turn_of_fault(caller).await?,
@@ -215,19 +221,21 @@ pub(super) async fn ask(
     injector: &Injector,
     name: &FaultName,
     request: &FaultRequest,
-    (caller, purpose): (Caller, Purpose),
+    (caller, purpose, intent): (Caller, Purpose, Intent),
     standing: Standing,
 ) -> Result<Asked, ApiError> {
     // The proof that this process may change the node at all.
     let _: crate::host::Privileges = injector.privileges;
     let fault = request.parse()?;
-    let permit = permit(injector, name, &fault, caller, standing)?;
+    let policies = injector.policies();
+    injector.policy().spare_production_in(request)?;
+    let permit = permit(injector, name, &fault, (caller, intent), standing)?;
     let named = match &request.target.host {
         Some(host) => names::lookup(host, injector.resolver(), caller, purpose).await?,
         None => Vec::new(),
     };
     let ways_in = injector.ways_in.borrow().clone();
-    Ok(Asked { name: name.clone(), fault, named, permit, caller, ways_in, standing })
+    Ok(Asked { name: name.clone(), fault, named, permit, policies, caller, intent, ways_in, standing })
 }
 
 /// The leave to start a fault under this name beside those that are active.
@@ -235,12 +243,14 @@ fn permit(
     injector: &Injector,
     name: &FaultName,
     fault: &Fault,
-    caller: Caller,
+    (caller, intent): (Caller, Intent),
     standing: Standing,
 ) -> Result<Permit, ApiError> {
     let others =
         injector.active.borrow().keys().filter(|other| standing == Standing::New || *other != name).count();
-    let permit = injector.policy.permit(caller, fault, others)?;
+    let who = &injector.who(caller);
+    let asked = policy::Asked { who, fault, active: others, intent, now: Timestamp::now() };
+    let permit = injector.policy().permit(&asked)?;
     if standing == Standing::New
         && let Some(status) = injector.status_of(name)
     {
@@ -259,16 +269,23 @@ pub(super) fn decide(
 ) -> Result<Admitted, ApiError> {
     let Surveyed { asked, ways_in, target: spot, ready, entrance, guard } = surveyed;
     let Ready { plan, targets, doomed, netns } = ready;
-    let Asked { name, fault, named, permit: leave, caller, standing, .. } = asked;
+    let Asked { name, fault, named, permit: leave, policies, caller, intent, standing, .. } = asked;
     *injector.guard.borrow_mut() = guard.clone();
     if let Some(ports) = ways_in {
         *injector.ways_in.borrow_mut() = ports;
     }
+    if policies != injector.policies() {
+        let text = format!("inject {name}: the policy was read again meanwhile");
+        return Err(ApiError::new(ErrorCode::Unavailable, text).hint("ask again"));
+    }
     // Again: others were injected meanwhile.
-    permit(injector, &name, &fault, caller, standing)?;
+    permit(injector, &name, &fault, (caller, intent), standing)?;
     let id = rand::random::<u32>() & !1;
     let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
     let plan = plan.at(place.as_ref())?;
+    let names = names_of(&plan, spot.as_ref(), targets.as_ref());
+    injector.policy().spare_production(names.iter().map(String::as_str))?;
+    let grounds = Grounds { request: request.clone(), fault: fault.clone(), caller, intent, names };
     refuse_overlap(injector, &plan)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
@@ -295,12 +312,23 @@ pub(super) fn decide(
         targets,
         names,
         doom,
+        refused_now: leave.refused_now.clone(),
+        grounds: Box::new(grounds),
         permit: leave,
         entrance,
         caller,
         warning,
         guard,
     })
+}
+
+/// The names of what was found for a fault, by which production is known.
+fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -> Vec<String> {
+    let of_packets = spot.and_then(|spot| spot.target.service.as_ref()).map(|service| &service.cgroup);
+    let groups =
+        plan.work.group().into_iter().chain(of_packets).map(|group| group.path.display().to_string());
+    let hit = targets.into_iter().flat_map(|targets| &targets.processes).filter(|process| process.hit);
+    groups.chain(hit.flat_map(|process| [process.cgroup.clone(), process.unit.clone()])).collect()
 }
 
 /// Of a fault that would give back, at its end, a value that was not the node's own.
@@ -373,6 +401,7 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
         evidence: Evidence::default(),
         note: None,
         warning: admitted.warning.clone(),
+        grounds: Some(admitted.grounds.clone()),
         place: admitted.place,
         settings: settings(&admitted.plan.steps),
         addresses: admitted.names.as_ref().map(Names::aimed).unwrap_or_default(),

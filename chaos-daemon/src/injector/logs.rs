@@ -20,7 +20,7 @@ use super::inject::cancelled;
 use super::server_process::{drop_rights, unprivileged};
 use crate::host::accounts;
 use crate::host::log::{Limit, LogError, Window, file, journal};
-use crate::policy::Policy;
+use crate::policy::{Policy, Who};
 use crate::request::facts::LogFacts;
 use crate::request::wire::Ticket;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -43,12 +43,12 @@ pub(super) async fn look(
     policy: &Policy,
     request: &LogRequest,
     limit: Duration,
-    (caller, ticket): (Caller, &mut Ticket),
+    (who, ticket): (&Who, &mut Ticket),
 ) -> Result<LogFacts, ApiError> {
     let search = LogSearch::parse(request)?;
-    policy.may_read(caller, &search.log)?;
+    policy.may_read(who, &search.log)?;
     let limit = Limit::of(limit.min(LONGEST));
-    let place = place(limit, (caller, ticket)).await?;
+    let place = place(limit, (who.caller, ticket)).await?;
     let pattern = search.pattern;
     match search.log {
         Log::File { path, last, within } => {

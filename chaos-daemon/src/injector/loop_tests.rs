@@ -56,7 +56,8 @@ fn injector(folder: &std::path::Path) -> Rc<Injector> {
     let options = Options {
         runtime_dir: folder.to_owned(),
         state_dir: folder.to_owned(),
-        policy: Policy::default(),
+        policy_source: PolicySource::default(),
+        policy: toml::from_str("environment = \"test\"").unwrap(),
         socket_group: None,
         vsock: None,
         alerts: None,
@@ -108,7 +109,12 @@ fn requests() -> Vec<Request> {
         let planned = Planned { name: name("p"), fault: fault.clone(), beside: Vec::new() };
         all.push(Request::PlanAll { faults: vec![planned], caller: caller(uid) });
         all.push(Request::Plan { name: name("a"), fault: Box::new(fault.clone()), caller: caller(uid + 1) });
-        all.push(Request::Inject { name: name("i"), fault: Box::new(fault), caller: caller(uid + 2) });
+        all.push(Request::Inject {
+            name: name("i"),
+            fault: Box::new(fault),
+            in_run: false,
+            caller: caller(uid + 2),
+        });
     }
     all
 }
@@ -215,6 +221,7 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
         let inject = |uid: u32| Request::Inject {
             name: name("a"),
             fault: Box::new(fault("connect_error", json!({}))),
+            in_run: false,
             caller: caller(uid),
         };
         for (uid, ends, words) in [

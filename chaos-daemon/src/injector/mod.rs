@@ -26,6 +26,7 @@ mod plans;
 mod presence;
 pub mod recover;
 mod refusal;
+pub mod reload;
 pub mod runtime;
 pub mod server_process;
 mod site;
@@ -37,6 +38,7 @@ mod together;
 pub mod watch;
 mod ways_in;
 
+use std::io::IsTerminal as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -52,9 +54,9 @@ use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, log_rates, ss
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
-use crate::policy::Policy;
+use crate::policy::{Intent, Policy};
 use crate::request::wire::{Answers, Desk, Ticket};
-use crate::request::{ApiError, Reply, Request};
+use crate::request::{Act, ApiError, Reply, Request};
 use crate::residue::Scope;
 use crate::spec::{FaultType, Parameter};
 
@@ -62,6 +64,7 @@ use alerts::{AlertsError, Ears};
 use lost_guard::watch_guard;
 use manager::{ManagerError, ServiceManager, keep_informed};
 use recover::Unfinished;
+use reload::{PolicySource, reload};
 use runtime::{Runtime, RuntimeError, listen_vsock};
 use server_process::Recipe;
 use state::Injector;
@@ -98,6 +101,8 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// What the operator allows.
     pub policy: Policy,
+    /// Where that comes from, to be read again.
+    pub policy_source: PolicySource,
     /// Group that may use the socket, beside root; of no effect on a socket that the service manager opened.
     pub socket_group: Option<String>,
     /// vsock port to listen on, and the context ids that may connect.
@@ -152,7 +157,8 @@ pub enum InjectorError {
 }
 
 /// Runs the daemon until it is told to stop by SIGTERM or SIGINT; then ends every fault. SIGUSR1 ends every
-/// fault and every run, with the server, and goes on with a new one. `manager` is told when callers can connect, that the
+/// fault and every run, with the server, and goes on with a new one. SIGHUP has it read the policy again; where it was started from a
+/// terminal, that has gone, and it stops. `manager` is told when callers can connect, that the
 /// daemon lives, and when it stops; a socket that it opened is used instead of one of our own.
 ///
 /// # Errors
@@ -201,7 +207,16 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         .map_err(io("start tokio"))?;
     let heartbeat = runtime.serve()?;
     LocalSet::new()
-        .block_on(&tokio, serve(&injector, &recipe, &Rc::new(manager), heartbeat, recovered.unfinished))
+        .block_on(
+            &tokio,
+            serve(
+                &injector,
+                &recipe,
+                &Rc::new(manager),
+                heartbeat,
+                (recovered.unfinished, &options.policy_source),
+            ),
+        )
         .map_err(io("serve"))
 }
 
@@ -209,6 +224,9 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     halt: Signal,
+    reload: Signal,
+    /// Whether it was started by hand.
+    of_terminal: bool,
 }
 
 impl Signals {
@@ -217,6 +235,8 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             halt: signal(SignalKind::user_defined1())?,
+            reload: signal(SignalKind::hangup())?,
+            of_terminal: std::io::stdin().is_terminal(),
         })
     }
 }
@@ -226,7 +246,7 @@ async fn serve(
     recipe: &Recipe,
     manager: &Rc<ServiceManager>,
     heartbeat: Heartbeat,
-    left: Vec<Unfinished>,
+    (left, source): (Vec<Unfinished>, &PolicySource),
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
     // They are read now, and not on the loop when somebody asks for the first fault.
@@ -249,8 +269,13 @@ async fn serve(
         let (mut server, door) = recipe.start(injector.resolver())?;
         // Said again of a server that was started again, which changes nothing.
         manager.tell("READY=1");
-        let over =
-            attend(injector, server.ended(recipe, injector.resolver()), Desk::new(door), &mut signals).await;
+        let over = attend(
+            injector,
+            server.ended(recipe, injector.resolver()),
+            Desk::new(door),
+            (&mut signals, source),
+        )
+        .await;
         if over == Over::Stop {
             manager.tell("STOPPING=1");
         }
@@ -292,7 +317,7 @@ async fn attend(
     injector: &Rc<Injector>,
     has_ended: impl Future<Output = String>,
     mut desk: Desk,
-    signals: &mut Signals,
+    (signals, source): (&mut Signals, &PolicySource),
 ) -> Over {
     let answers = desk.answers();
     tokio::pin!(has_ended);
@@ -323,6 +348,13 @@ async fn attend(
                 tracing::warn!("SIGUSR1: ending every fault and every run, and starting the server anew");
                 return Over::Halt;
             }
+            _ = signals.reload.recv() => {
+                if signals.of_terminal {
+                    // It has gone.
+                    return Over::Stop;
+                }
+                tokio::task::spawn_local(reload(Rc::clone(injector), source.clone()));
+            }
         }
     }
 }
@@ -330,14 +362,20 @@ async fn attend(
 /// Answers a request that came in this epoch. Nothing here, nor in what it calls, blocks: what looks at the node does so aside.
 async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket: &mut Ticket) -> Reply {
     match request {
-        Request::Inject { name, fault, caller } => {
-            match inject::inject(injector, &name, &fault, caller, (epoch, ticket)).await {
+        Request::Inject { name, fault, in_run, caller } => {
+            let intent = if in_run { Intent::Run } else { Intent::Single };
+            match inject::inject(injector, &name, &fault, caller, (intent, epoch, ticket)).await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
                     tracing::warn!(%name, %caller, code = ?error.code, %error, "injection refused");
                     Reply::Error(error)
                 }
             }
+        }
+        Request::Remove { caller, .. } | Request::StopAll { caller }
+            if let Err(refusal) = injector.policy().admit(&injector.who(caller), Act::End) =>
+        {
+            Reply::Error(refusal.into())
         }
         Request::Remove { name, caller } => {
             let removal = injector.end(&name, &format!("removed by {caller}")).await;
@@ -352,7 +390,7 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             Reply::Status(injector.status())
         }
         Request::Look { question, caller } => {
-            match facts::look(&injector.policy, question, caller, ticket).await {
+            match facts::look(&injector.policy(), question, &injector.who(caller), ticket).await {
                 Ok(facts) => Reply::Seen(facts),
                 Err(error) => Reply::Error(error),
             }

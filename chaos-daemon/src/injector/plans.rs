@@ -15,6 +15,7 @@ use super::together::{Seat, refuse_beside};
 use super::watch::words as guard_words;
 use crate::host::budget;
 use crate::kernel::step::Step;
+use crate::policy::Intent;
 use crate::request::{ApiError, Caller, PlanReport, Planned};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultName, FaultRequest};
@@ -31,7 +32,7 @@ pub(super) async fn plan(
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<PlanReport, ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Look), Standing::New).await?;
+    let asked = ask(injector, name, request, (caller, Purpose::Look, Intent::Plan), Standing::New).await?;
     let turn = survey::turn(caller, Purpose::Look).await?;
     let site = Arc::clone(&injector.site);
     let surveyed = turn.run(move || survey::look(&site, asked)).await?;
@@ -48,7 +49,7 @@ pub(super) async fn plan_all(
     faults: &[Planned],
     caller: Caller,
 ) -> Result<Vec<Result<PlanReport, ApiError>>, ApiError> {
-    let look = (caller, Purpose::Look);
+    let look = (caller, Purpose::Look, Intent::PlanOfRun);
     let asked = faults.iter().map(|fault| ask(injector, &fault.name, &fault.fault, look, Standing::New));
     let asked: Vec<_> = iter(asked).buffered(MOST_NAMES_AT_ONCE).collect().await;
     let turn = survey::turn(caller, Purpose::Look).await?.of(LONGEST_OF_ALL);
@@ -97,7 +98,7 @@ fn refuse_together(
     let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
     let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
     let active = injector.active.borrow().len();
-    refuse_beside(&injector.policy, caller, active, &new, &beside.iter().collect::<Vec<_>>())
+    refuse_beside(&injector.policy(), &injector.who(caller), active, &new, &beside.iter().collect::<Vec<_>>())
 }
 
 /// What is to be told of a plan.
@@ -123,7 +124,7 @@ fn report(admitted: &Admitted) -> PlanReport {
         duration: admitted.fault.duration,
         targets: None,
         restarts: Vec::new(),
-        warnings: admitted.warning.iter().cloned().collect(),
+        warnings: admitted.refused_now.iter().chain(&admitted.warning).cloned().collect(),
         steps: std::iter::once(holder).chain(steps).chain(work).collect(),
     }
 }

@@ -11,19 +11,20 @@ use tokio::sync::Notify;
 
 use super::holders::{Holder, HolderFailure};
 use super::orders::Line;
+use super::reload::Grounds;
 use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
 use crate::holder::Preload;
-use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
+use crate::host::{Facts, Identity, NetNs, NetNsIdentity, Privileges, Unusable};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::Step;
-use crate::policy::Policy;
+use crate::policy::{Policy, Who};
 use crate::request::names::{Resolver, resolver};
-use crate::request::{Evidence, FaultState, FaultStatus, Removal};
+use crate::request::{Caller, Evidence, FaultState, FaultStatus, Removal};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultName, FaultType};
 
@@ -42,7 +43,10 @@ const RECENT: usize = 20;
 
 /// The injector's state. One thread; borrowed only between awaits.
 pub struct Injector {
-    pub(super) policy: Policy,
+    /// What the operator allows now.
+    policy: RefCell<Rc<Policy>>,
+    /// How often it has been replaced.
+    policies: Cell<u64>,
     pub(super) privileges: Privileges,
     /// What is needed to look at this node, also away from the loop.
     pub(super) site: Arc<Site>,
@@ -106,6 +110,8 @@ pub(super) struct Active {
     pub(super) note: Option<String>,
     /// What keeps packets from meeting it, for people, for as long as it is applied.
     pub(super) warning: Option<String>,
+    /// By what it is decided again under another policy.
+    pub(super) grounds: Option<Box<Grounds>>,
     /// The device and the level on it, of a network fault.
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
     /// The settings of the node that it changes, by their places.
@@ -140,7 +146,8 @@ impl Injector {
             guard: GuardPost::new(&options.runtime_dir),
         };
         Self {
-            policy: options.policy.clone(),
+            policy: RefCell::new(Rc::new(options.policy.clone())),
+            policies: Cell::new(0),
             privileges,
             site: Arc::new(site),
             unloadable: RefCell::default(),
@@ -158,6 +165,27 @@ impl Injector {
             restocking: Cell::new(false),
             keeper: RefCell::default(),
         }
+    }
+
+    /// What the operator allows now.
+    pub(super) fn policy(&self) -> Rc<Policy> {
+        Rc::clone(&self.policy.borrow())
+    }
+
+    /// Another policy holds from here on. Returns the one before.
+    pub(super) fn replace_policy(&self, policy: Policy) -> Rc<Policy> {
+        self.policies.set(self.policies.get().wrapping_add(1));
+        self.policy.replace(Rc::new(policy))
+    }
+
+    /// Another number under each policy: what was asked under an earlier one is not injected by it.
+    pub(super) fn policies(&self) -> u64 {
+        self.policies.get()
+    }
+
+    /// Whoever asks, as far as the policy tells one from another.
+    pub(super) fn who(&self, caller: Caller) -> Who {
+        self.policy().who(caller, || Identity::of(caller).into_groups())
     }
 
     /// By which names are looked up.
@@ -359,7 +387,7 @@ impl Injector {
 
     /// What a holder of programs gets ready before it has work.
     fn preload(&self, family: Family, capacity: Capacity) -> Preload {
-        let protected = &self.policy.protect;
+        let protected = &self.policy().protect;
         Preload {
             family,
             capacity,
@@ -454,6 +482,7 @@ impl Active {
             evidence: Evidence::default(),
             note: None,
             warning: None,
+            grounds: None,
             place: steps.iter().find_map(place),
             settings: settings(steps),
             addresses: Vec::new(),

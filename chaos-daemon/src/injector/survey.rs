@@ -16,7 +16,7 @@ use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
 use crate::host::NetNsIdentity;
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
-use crate::policy::Permit;
+use crate::policy::{Intent, Permit};
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
 use crate::spec::{Direction, Fault, FaultName};
@@ -40,7 +40,10 @@ pub(super) struct Asked {
     /// The addresses of the host that the target names.
     pub(super) named: Vec<IpNet>,
     pub(super) permit: Permit,
+    /// Under which policy it was given.
+    pub(super) policies: u64,
     pub(super) caller: Caller,
+    pub(super) intent: Intent,
     /// The ports at which sshd was when it was last looked.
     pub(super) ways_in: Vec<u16>,
     pub(super) standing: Standing,
@@ -99,7 +102,7 @@ pub(super) async fn turn_of_fault(caller: Caller) -> Result<Turn, ApiError> {
 /// # Errors
 /// Names what cannot be a target, or is missing, and why.
 pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
-    let Asked { name, fault, named, permit, caller, ways_in, standing } = asked;
+    let Asked { name, fault, named, permit, policies, caller, intent, ways_in, standing } = asked;
     // Before anything is looked at, which may be missing for the same reason.
     fault::require(&fault, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
@@ -122,7 +125,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     };
     let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
-    let asked = Asked { name, fault, named, permit, caller, ways_in, standing };
+    let asked = Asked { name, fault, named, permit, policies, caller, intent, ways_in, standing };
     Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard })
 }
 

@@ -3,8 +3,10 @@
 
 use super::down::takes_down;
 use super::refusal::{active_already, changed_already};
-use crate::policy::Policy;
-use crate::request::{ApiError, Caller, ErrorCode};
+use jiff::Timestamp;
+
+use crate::policy::{Asked, Intent, Policy, Who};
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
 use crate::spec::{Fault, FaultName};
 
@@ -24,12 +26,13 @@ pub(super) struct Seat<'a> {
 /// Names what is in the way.
 pub(super) fn refuse_beside(
     policy: &Policy,
-    caller: Caller,
+    who: &Who,
     active: usize,
     new: &Seat<'_>,
     beside: &[&Seat<'_>],
 ) -> Result<(), ApiError> {
-    policy.permit(caller, new.fault, active + beside.len())?;
+    let (active, intent) = (active + beside.len(), Intent::PlanOfRun);
+    policy.permit(&Asked { who, fault: new.fault, active, intent, now: Timestamp::now() })?;
     for other in beside {
         if other.name == new.name {
             return Err(active_already(new.name, other.fault.duration));
@@ -54,7 +57,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::request::Caller;
     use crate::spec::FaultRequest;
+
+    fn here() -> Policy {
+        toml::from_str("environment = \"test\"").unwrap()
+    }
 
     const ME: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -77,9 +85,9 @@ mod tests {
             lifetime: LifetimeClass::Kernel,
             settings: settings.iter().map(|place| (*place).to_owned()).collect(),
         };
-        let policy = Policy { max_active: 2, ..Policy::default() };
+        let policy = Policy { max_active: 2, ..here() };
         let say = |active, new: &Seat<'_>, beside: &[&Seat<'_>]| {
-            refuse_beside(&policy, ME, active, new, beside).map_err(|error| error.message)
+            refuse_beside(&policy, &ME.into(), active, new, beside).map_err(|error| error.message)
         };
         let one = seat(&first, &cut, &[]);
         assert_eq!(say(0, &seat(&second, &cut, &[]), &[&one]), Ok(()));
@@ -103,12 +111,13 @@ mod tests {
         let request = json!({"fault_type": "host_reboot", "probability": 1});
         let reboot = serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap();
         let cut = fault("network_partition");
-        let policy = Policy { host_reboot: true, ..Policy::default() };
+        let policy = Policy { host_reboot: true, ..here() };
         let (irreversible, kernel) = (LifetimeClass::Irreversible, LifetimeClass::Kernel);
         let seat = |name, fault, lifetime| Seat { name, fault, lifetime, settings: Vec::new() };
         let reboots = seat(&first, &reboot, irreversible);
-        let refused =
-            |new: &Seat<'_>, beside: &Seat<'_>| refuse_beside(&policy, ME, 0, new, &[beside]).is_err();
+        let refused = |new: &Seat<'_>, beside: &Seat<'_>| {
+            refuse_beside(&policy, &ME.into(), 0, new, &[beside]).is_err()
+        };
         assert!(refused(&seat(&second, &cut, kernel), &reboots));
         assert!(refused(&reboots, &seat(&second, &cut, LifetimeClass::Supervised)));
         assert!(!refused(&reboots, &seat(&second, &cut, kernel)));

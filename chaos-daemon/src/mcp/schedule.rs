@@ -9,7 +9,7 @@ use super::results::Failure;
 use super::schema::{object, text};
 use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
-use crate::request::{ApiError, Caller};
+use crate::request::{Act, ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
 use crate::server::schedule::{Listed, Outcome, Schedule};
 use crate::server::service::Service;
@@ -137,6 +137,11 @@ async fn schedule(
     let action = fields.string("action")?;
     let action = fields.need("action", action, "set, list, pause, resume or delete")?;
     let name = fields.string("name")?;
+    match action.as_str() {
+        "set" | "resume" => service.ask_leave(Act::Schedule, caller).await?,
+        "pause" | "delete" => service.ask_leave(Act::End, caller).await?,
+        _ => {}
+    }
     let (schedules, now) = (service.schedules(), jiff::Timestamp::now());
     let (message, problem) = match action.as_str() {
         "set" => {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Policy, denied};
+use super::refusal::{Refusal, quoted};
+use super::{Policy, Who};
 use crate::host::program::is_plain;
-use crate::request::{ApiError, Caller};
+use crate::request::{Act, ApiError};
 use crate::spec::SpecError;
 use crate::spec::origin::Origin;
 
@@ -28,44 +29,48 @@ pub(super) fn check(credentials: &BTreeMap<String, BTreeSet<Origin>>) -> Result<
 }
 
 impl Policy {
-    /// Decides whether a probe of `caller` may show what is in the file at `path` to the server at `url`.
+    /// Decides whether a probe of somebody may show what is in the file at `path` to the server at `url`.
     ///
     /// # Errors
     /// The rule that forbids it, and what it would have to say.
-    pub fn may_show(&self, caller: Caller, path: &str, url: &str) -> Result<(), ApiError> {
-        self.check_user(caller)?;
+    pub fn may_show(&self, who: &Who, path: &str, url: &str) -> Result<(), ApiError> {
+        self.admit(who, Act::Probe)?;
         let origin = Origin::of(url);
         let origins = self.probe_credentials.get(path);
         if origin.as_ref().zip(origins).is_some_and(|(origin, origins)| origins.contains(origin)) {
             return Ok(());
         }
-        let shown = match origin {
-            None => "an address with no origin but scheme, host and port".to_owned(),
-            Some(origin) => format!(
-                "{origin} unless the daemon's policy file has it: {PROBE_CREDENTIALS} = {{ {path:?} = [\"{origin}\"] }}"
-            ),
+        let Some(origin) = origin else {
+            let text = format!("{path} may not be shown to an address that has no origin");
+            return Err(Refusal::new(PROBE_CREDENTIALS, text)
+                .unless("give an address with scheme and host")
+                .into());
         };
-        Err(denied(format!("{path} may not be shown to {shown}"), PROBE_CREDENTIALS))
+        let known = origins.into_iter().flatten().map(|origin| quoted(&origin.to_string()));
+        let field = format!("{PROBE_CREDENTIALS}.{}", quoted(path));
+        Err(Refusal::new(PROBE_CREDENTIALS, format!("{path} may not be shown to {origin}"))
+            .but_for_one_more(&field, known, quoted(&origin.to_string()))
+            .into())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::ErrorCode;
+    use crate::request::{Caller, ErrorCode};
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
     #[test]
     fn a_credential_is_shown_only_where_the_policy_says_and_for_nobody_who_may_not_inject() {
-        let refused = Policy::default().may_show(ROOT, "/etc/t", "https://p.test/api").unwrap_err();
+        let refused = Policy::default().may_show(&ROOT.into(), "/etc/t", "https://p.test/api").unwrap_err();
         assert_eq!(refused.code, ErrorCode::PolicyDenied);
-        let would = "probe_credentials = { \"/etc/t\" = [\"https://p.test:443\"] }";
-        assert!(refused.message.contains(would), "{refused}");
-        let text = "probe_credentials = { \"/etc/t\" = [\"https://p.test\", \"http://127.0.0.1:9090\"] }\nuids = [1000]";
+        let would = "probe_credentials.\"/etc/t\" = [\"https://p.test:443\"]";
+        assert!(refused.hint.unwrap().contains(would), "{}", refused.message);
+        let text = "probe_credentials = { \"/etc/t\" = [\"https://p.test\", \"http://127.0.0.1:9090\"] }\nroles.operator.uids = [1000]";
         let policy: Policy = toml::from_str(text).unwrap();
         policy.check().unwrap();
-        let may = |path, url| policy.may_show(ROOT, path, url).is_ok();
+        let may = |path, url| policy.may_show(&ROOT.into(), path, url).is_ok();
         assert!(may("/etc/t", "https://p.test:443/x?y") && may("/etc/t", "http://127.0.0.1:9090"));
         for url in [
             "http://p.test",
@@ -78,8 +83,8 @@ mod tests {
         }
         assert!(!may("/etc/t2", "https://p.test"));
         let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
-        let refused = policy.may_show(stranger, "/etc/t", "https://p.test").unwrap_err();
-        assert!(refused.hint.unwrap().contains("`uids`"));
+        let refused = policy.may_show(&stranger.into(), "/etc/t", "https://p.test").unwrap_err();
+        assert!(refused.hint.unwrap().contains("`roles.operator`"));
     }
 
     #[test]

@@ -1,26 +1,20 @@
-//! What the operator asks of experiments before they begin: a pure decision on what an experiment says of itself, and the time.
+//! What experiments have to be like here, and which of it holds for single faults.
 
-use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::denied;
-use crate::request::ApiError;
+use super::environment::{Environment, FIELD};
+use super::refusal::Refusal;
 use crate::request::facts::Precautions;
-use crate::spec::windows::{WindowWords, Windows, WindowsWords, zone};
-use crate::spec::{HostLimits, SpecError};
 
-/// The table of the policy that has these rules.
+/// The table of the policy file about experiments.
 const TABLE: &str = "experiments";
-/// Whose clock counts when nobody says.
-const UTC: &str = "UTC";
+/// The one about single faults.
+const SINGLE: &str = "single_faults";
 
-/// What every experiment has to meet, whoever begins it. Everything left out asks for nothing.
+/// What every experiment has to have, whoever begins it. Everything left out asks for nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ExperimentRules {
-    /// What this host is, e.g. "staging". An experiment that says in which environments it may run does so only where this is one
-    /// of them; where this is left out, nowhere.
-    pub environment: Option<String>,
     /// Whether it has to say in which environments it may run.
     pub require_environments: bool,
     /// Whether it has to have a gate for which no data is a breach.
@@ -29,212 +23,137 @@ pub struct ExperimentRules {
     pub require_alert: bool,
     /// Whether it has to have stages of its blast radius, of which a document leaves out none.
     pub require_stages: bool,
-    /// Whose clock and whose weekdays the windows mean, by its IANA name. Default: UTC.
-    pub time_zone: Option<String>,
-    /// When it may begin, e.g. "mon-fri 09:00-17:00". Default: at any time.
-    pub only: Vec<String>,
-    /// When it never begins, whatever `only` says, e.g. "2026-12-24..2027-01-01" or "12-25". Default: nothing.
-    pub never: Vec<String>,
-    /// What of this host it has to stay within: beyond, it does not begin, and is ended. Default: no limit.
-    pub host_limits: HostLimits,
+}
+
+/// Which rules hold for a fault that is injected by itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SingleFaultRules {
+    /// Whether it may begin outside the windows. Default: no.
+    pub any_time: bool,
+    /// Whether it may be injected where experiments need something that a single fault never has. Default: no.
+    pub without_requirements: bool,
 }
 
 impl ExperimentRules {
-    /// Whether all of it makes sense.
+    /// What is required, each by its field, whether `has` has it, and what it is.
+    fn required(&self, has: &Precautions) -> [(&'static str, bool, bool, &'static str); 4] {
+        let environments = "`environments`, the list of those it may run in, in its extension chaos-daemon";
+        let gate = "a gate for which no data is a breach, in `rollback_on` or `abort_when` of its extension chaos-daemon";
+        let alert = "an alert with `fires_within`, in `alerts` of its extension chaos-daemon";
+        let stages = "stages, by `blast_radius` of its extension chaos-daemon";
+        [
+            ("require_environments", self.require_environments, !has.environments.is_empty(), environments),
+            ("require_gate", self.require_gate, has.gate, gate),
+            ("require_alert", self.require_alert, has.alert, alert),
+            ("require_stages", self.require_stages, has.stages, stages),
+        ]
+    }
+
+    /// Whether an experiment that says this of itself may begin.
     ///
     /// # Errors
-    /// Names the field that does not, and what would be right.
-    pub(super) fn check(&self) -> Result<(), SpecError> {
-        if self.environment.as_ref().is_some_and(|name| name.trim().is_empty()) {
-            return Err(SpecError::new(format!("{TABLE}.environment"), "give a name, such as \"staging\""));
-        }
-        let zone = zone(self.zone_name());
-        zone.map_err(|error| SpecError::new(format!("{TABLE}.{}", error.field), error.problem))?;
-        self.host_limits.check(&format!("{TABLE}.host_limits"))?;
-        self.windows().map(drop)
+    /// What it lacks, and the line that asks for it.
+    pub(super) fn admit(&self, has: &Precautions) -> Result<(), Refusal> {
+        let lacking = self.required(has).into_iter().find(|(_, required, has, _)| *required && !has);
+        let Some((rule, _, _, what)) = lacking else { return Ok(()) };
+        let text = format!("an experiment needs {what}, to be run here");
+        Err(Refusal::new(format!("{TABLE}.{rule}"), text).but_for(format!("{TABLE}.{rule} = false")))
     }
 
-    fn zone_name(&self) -> &str {
-        self.time_zone.as_deref().unwrap_or(UTC)
-    }
-
-    fn windows(&self) -> Result<Windows, SpecError> {
-        let words = |texts: &[String], kind: &str| -> Result<Vec<_>, SpecError> {
-            let texts = texts.iter().enumerate();
-            texts
-                .map(|(index, text)| {
-                    WindowWords::of(text)
-                        .map_err(|problem| SpecError::new(format!("{TABLE}.{kind}[{index}]"), problem))
-                })
-                .collect()
-        };
-        let words = WindowsWords { only: words(&self.only, "only")?, never: words(&self.never, "never")? };
-        Windows::parse(&words)
-            .map_err(|error| SpecError::new(error.field.replacen("windows", TABLE, 1), error.problem))
-    }
-
-    /// Decides whether an experiment that says this of itself may begin `now`.
+    /// Whether a single fault may be injected where this is required of experiments.
     ///
     /// # Errors
-    /// The rule that forbids it, and what would be right.
-    pub(super) fn admit(&self, has: &Precautions, now: Timestamp) -> Result<(), ApiError> {
-        self.admit_here(&has.environments)?;
-        for (required, has, rule, what) in [
-            (
-                self.require_gate,
-                has.gate,
-                "require_gate",
-                "a gate for which no data is a breach, in `rollback_on` or `abort_when`",
-            ),
-            (self.require_alert, has.alert, "require_alert", "an alert with `fires_within`, in `alerts`"),
-            (self.require_stages, has.stages, "require_stages", "stages, by `blast_radius`"),
-        ] {
-            if required && !has {
-                let text =
-                    format!("an experiment needs {what} of its extension chaos-daemon, to be run here");
-                return Err(forbidden(text, rule));
-            }
-        }
-        let zone = zone(self.zone_name())?;
-        match self.windows()?.allow(zone.to_datetime(now)) {
-            true => Ok(()),
-            false => {
-                let shown = format!("{:.0}", now.display_with_offset(zone.to_offset(now)));
-                Err(forbidden(format!("no experiment begins here at this time, {shown}"), "only` and `never"))
-            }
-        }
-    }
-
-    fn admit_here(&self, environments: &[String]) -> Result<(), ApiError> {
-        let allowed = environments.join(", ");
-        match &self.environment {
-            _ if environments.is_empty() && self.require_environments => {
-                let text = "an experiment needs `environments`, the list of those it may run in, in its extension chaos-daemon, to \
-                            be run here";
-                Err(forbidden(text.to_owned(), "require_environments"))
-            }
-            _ if environments.is_empty() => Ok(()),
-            None => {
-                let text =
-                    format!("it may run in environment {allowed} only, and it is not said which this is");
-                Err(forbidden(text, "environment"))
-            }
-            Some(here) if environments.contains(here) => Ok(()),
-            Some(here) => Err(forbidden(
-                format!("it may run in environment {allowed} only, and this is {here}"),
-                "environment",
-            )),
-        }
+    /// What it cannot have, and the line that would let it go without.
+    pub(super) fn admit_single(&self, rules: &SingleFaultRules) -> Result<(), Refusal> {
+        // The environments are the host's matter: a single fault names none.
+        let required = self.required(&Precautions::default());
+        let lacking = required.into_iter().skip(1).find(|(_, required, ..)| *required);
+        let Some((rule, ..)) = lacking.filter(|_| !rules.without_requirements) else { return Ok(()) };
+        let text = format!(
+            "a single fault is refused here: `{TABLE}.{rule}` asks for what only an experiment has. Run it in an experiment"
+        );
+        Err(Refusal::new(SINGLE, text).but_for(format!("{SINGLE}.without_requirements = true")))
     }
 }
 
-fn forbidden(text: String, rule: &str) -> ApiError {
-    denied(text, &format!("{TABLE}.{rule}"))
+/// Whether a document that names these environments may be run here. It narrows what the host allows, and never widens it.
+///
+/// # Errors
+/// That this host is another, or that nobody has said what it is.
+pub(super) fn admit_here(here: Option<&Environment>, environments: &[String]) -> Result<(), Refusal> {
+    let allowed = environments.join(", ");
+    let text = match here {
+        _ if environments.is_empty() => return Ok(()),
+        Some(here) if environments.iter().any(|named| named == here.name()) => return Ok(()),
+        Some(here) => format!("it may run in environment {allowed} only, and this is {}", here.name()),
+        None => format!("it may run in environment {allowed} only, and it is not said which this is"),
+    };
+    Err(Refusal::new(FIELD, text).unless("the document's `environments` has to name what this host is"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::refusal::Way;
     use super::*;
-    use crate::request::ErrorCode;
 
     fn rules(text: &str) -> ExperimentRules {
-        let rules: ExperimentRules = toml::from_str(text).unwrap();
-        rules.check().unwrap();
-        rules
-    }
-
-    /// 2026-02-02 is a Monday.
-    fn noon() -> Timestamp {
-        "2026-02-02T12:00:00Z".parse().unwrap()
-    }
-
-    fn refused(text: &str, has: &Precautions, now: Timestamp) -> String {
-        let error = rules(text).admit(has, now).unwrap_err();
-        assert_eq!(error.code, ErrorCode::PolicyDenied, "{error}");
-        format!("{} {}", error.message, error.hint.unwrap())
+        toml::from_str(text).unwrap()
     }
 
     #[test]
-    fn without_rules_every_experiment_may_begin_but_one_that_is_for_another_host() {
-        assert_eq!(rules("").admit(&Precautions::default(), noon()), Ok(()));
-        let staging =
-            Precautions { environments: vec!["staging".into(), "test".into()], ..Precautions::default() };
-        let said = refused("", &staging, noon());
-        assert!(said.contains("staging, test only") && said.contains("`experiments.environment`"), "{said}");
-        let said = refused("environment = \"production\"", &staging, noon());
-        assert!(said.contains("this is production"), "{said}");
-        assert_eq!(rules("environment = \"test\"").admit(&staging, noon()), Ok(()));
-        // One that may run anywhere, unless that has to be said.
-        assert_eq!(rules("environment = \"production\"").admit(&Precautions::default(), noon()), Ok(()));
-        let said = refused("require_environments = true", &Precautions::default(), noon());
-        assert!(said.contains("needs `environments`") && said.contains("require_environments"), "{said}");
+    fn a_document_runs_only_where_it_says_that_it_may() {
+        let here = |name: &str| Environment::try_from(name.to_owned()).unwrap();
+        let names = ["staging".to_owned(), "test".to_owned()];
+        let said = admit_here(None, &names).unwrap_err();
+        assert!(said.message.contains("staging, test only") && said.rule == "environment", "{said:?}");
+        let said = admit_here(Some(&here("dev")), &names).unwrap_err();
+        assert!(said.message.contains("this is dev") && matches!(said.way, Way::Otherwise(_)), "{said:?}");
+        assert_eq!(admit_here(Some(&here("test")), &names), Ok(()));
+        assert_eq!(admit_here(Some(&here("dev")), &[]), Ok(()));
     }
 
     #[test]
     fn what_is_required_and_not_there_is_named_with_its_rule() {
-        let all = Precautions { environments: Vec::new(), gate: true, alert: true, stages: true };
+        let environments = vec!["test".to_owned()];
+        let all =
+            Precautions { environments, gate: true, alert: true, stages: true, ..Precautions::default() };
         for (rule, without, word) in [
+            (
+                "require_environments",
+                Precautions { environments: Vec::new(), ..all.clone() },
+                "`environments`",
+            ),
             ("require_gate", Precautions { gate: false, ..all.clone() }, "`rollback_on`"),
             ("require_alert", Precautions { alert: false, ..all.clone() }, "`alerts`"),
             ("require_stages", Precautions { stages: false, ..all.clone() }, "`blast_radius`"),
         ] {
             let text = format!("{rule} = true");
-            let said = refused(&text, &without, noon());
-            assert!(said.contains(word) && said.contains(&format!("`experiments.{rule}`")), "{said}");
-            assert_eq!(rules(&text).admit(&all, noon()), Ok(()));
-            assert_eq!(rules("").admit(&without, noon()), Ok(()));
+            let said = rules(&text).admit(&without).unwrap_err();
+            assert!(said.message.contains(word), "{said:?}");
+            assert_eq!(said.rule, format!("experiments.{rule}"));
+            assert!(
+                matches!(&said.way, Way::Lines { full, .. } if *full == format!("experiments.{rule} = false"))
+            );
+            assert_eq!(rules(&text).admit(&all), Ok(()));
+            assert_eq!(rules("").admit(&without), Ok(()));
         }
     }
 
     #[test]
-    fn an_experiment_begins_within_the_windows_of_the_hosts_own_time() {
-        let has = Precautions::default();
-        let office =
-            "time_zone = \"Europe/Berlin\"\nonly = [\"mon-fri 09:00-13:00\"]\nnever = [\"12:00-12:30\"]";
-        // In Berlin it is an hour later.
-        let at = |time: &str| rules(office).admit(&has, format!("2026-02-02T{time}Z").parse().unwrap());
-        let allowed = ["07:59", "08:00", "10:59", "11:00", "11:30", "12:00"]
-            .map(|time| at(&format!("{time}:00")).is_ok());
-        assert_eq!(allowed, [false, true, true, false, true, false]);
-        let said = refused(office, &has, noon());
-        assert!(
-            said.contains("2026-02-02T13:00:00+01:00") && said.contains("`experiments.only` and `never`"),
-            "{said}"
-        );
-        assert_eq!(rules("only = [\"12:00-12:01\"]").admit(&has, noon()), Ok(()));
-    }
-
-    #[test]
-    fn on_holidays_no_experiment_begins_by_the_hosts_own_time() {
-        let holidays = "time_zone = \"Europe/Berlin\"\nnever = [\"2026-12-24..2027-01-01\", \"05-01\"]";
-        let at = |time: &str| rules(holidays).admit(&Precautions::default(), time.parse().unwrap()).is_ok();
-        // In Berlin it is one hour later in winter, and two in summer.
-        for (time, allowed) in [
-            ("2026-12-23T22:59:59Z", true),
-            ("2026-12-23T23:00:00Z", false),
-            ("2027-01-01T22:59:59Z", false),
-            ("2027-01-01T23:00:00Z", true),
-            ("2027-12-24T12:00:00Z", true),
-            ("2031-04-30T22:00:00Z", false),
-            ("2031-05-01T22:00:00Z", true),
-        ] {
-            assert_eq!(at(time), allowed, "{time}");
-        }
-    }
-
-    #[test]
-    fn rules_that_make_no_sense_are_refused_by_their_field() {
-        for (text, field) in [
-            ("environment = \" \"", "experiments.environment"),
-            ("time_zone = \"Mars/Base\"", "experiments.time_zone"),
-            ("only = [\"mon\"]", "experiments.only[0]"),
-            ("never = [\"12-25\", \"02-30\"]", "experiments.never[1].dates"),
-            ("only = [\"2026-12-24..2026-12-23\"]", "experiments.only[0].dates"),
-            ("never = [\"12:00-13:00\", \"25:00-26:00\"]", "experiments.never[1].from"),
-            ("host_limits = { memory_percent = 120 }", "experiments.host_limits.memory_percent"),
-        ] {
-            let rules: ExperimentRules = toml::from_str(text).unwrap();
-            assert_eq!(rules.check().unwrap_err().field, field, "{text}");
+    fn a_single_fault_has_nothing_of_what_is_required_of_experiments() {
+        let strict = SingleFaultRules::default();
+        assert_eq!(rules("").admit_single(&strict), Ok(()));
+        assert_eq!(rules("require_environments = true").admit_single(&strict), Ok(()));
+        for rule in ["require_gate", "require_alert", "require_stages"] {
+            let rules = rules(&format!("{rule} = true"));
+            let said = rules.admit_single(&strict).unwrap_err();
+            assert!(said.message.contains(rule), "{said:?}");
+            assert!(
+                matches!(&said.way, Way::Lines { full, .. } if full == "single_faults.without_requirements = true")
+            );
+            let free = SingleFaultRules { without_requirements: true, ..strict.clone() };
+            assert_eq!(rules.admit_single(&free), Ok(()));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
-use super::Policy;
+use super::{Asked, Intent, Policy};
 use crate::fuzzing::agree;
 use crate::request::Caller;
 use crate::request::facts::Precautions;
@@ -33,20 +33,25 @@ fn decide(policy: &Policy, caller: Caller) {
         target: TargetRequest { interface: Some("eth0".to_owned()), ..TargetRequest::default() },
         params: serde_json::Map::new(),
     });
+    let who = &caller.into();
     for fault in faults.filter_map(|fault| fault.parse().ok()) {
-        let permit = policy.permit(caller, &fault, policy.max_active.saturating_sub(1));
-        assert!(policy.permit(caller, &fault, policy.max_active).is_err(), "one more than the most");
+        let ask = |active| {
+            let (fault, now) = (&fault, Timestamp::UNIX_EPOCH);
+            policy.permit(&Asked { who, fault, active, intent: Intent::Single, now })
+        };
+        let permit = ask(policy.max_active.saturating_sub(1));
+        assert!(ask(policy.max_active).is_err(), "one more than the most");
         if let Ok(permit) = permit {
             let spared = permit.sparing(&[2222]);
             agree(&spared.protected().tcp_ports.contains(&2222), &true);
             let _may = (spared.may_load([10, 0, 0, 1].into()), spared.names(Path::new("/srv/data")));
         }
     }
-    let _may = (policy.may_run(caller, "/usr/bin/true"), policy.may_use(caller, "/etc/kubeconfig"));
-    let _may = policy.may_show(caller, "/etc/token", "https://127.0.0.1:9090");
+    let _may = (policy.may_run(who, "/usr/bin/true"), policy.may_use(who, "/etc/kubeconfig"));
+    let _may = policy.may_show(who, "/etc/token", "https://127.0.0.1:9090");
     for second in TIMES {
         if let Ok(now) = Timestamp::from_second(second) {
-            let _may = policy.may_begin(caller, &Precautions::default(), now);
+            let _may = policy.may_begin(who, &Precautions::default(), now);
         }
     }
 }

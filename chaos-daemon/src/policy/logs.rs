@@ -1,12 +1,17 @@
 //! Logs that probes may read: what an experiment sees of them, everybody sees who may use the daemon.
 
+use std::fmt;
+
 use serde::Deserialize;
 
-use super::{Policy, denied};
-use crate::request::{ApiError, Caller};
+use super::refusal::{Refusal, quoted};
+use super::{Policy, Who};
+use crate::request::{Act, ApiError};
 use crate::spec::log::{check_path, check_unit};
 use crate::spec::{Log, SpecError};
 
+/// The rule that names logs.
+const PROBE_LOGS: &str = "probe_logs";
 /// What comes before the name of a unit.
 const UNIT: &str = "unit:";
 /// What stands for every file of a folder, and for none of the folders in it.
@@ -28,7 +33,7 @@ impl TryFrom<String> for LogRule {
     type Error = SpecError;
 
     fn try_from(text: String) -> Result<Self, SpecError> {
-        let field = "probe_logs";
+        let field = PROBE_LOGS;
         if let Some(name) = text.strip_prefix(UNIT) {
             return check_unit(field, name).map(|()| Self::Unit(name.to_owned()));
         }
@@ -42,6 +47,17 @@ impl TryFrom<String> for LogRule {
             return Err(SpecError::new(field, problem));
         }
         Ok(if is_folder { Self::Folder(path.to_owned()) } else { Self::File(path.to_owned()) })
+    }
+}
+
+impl fmt::Display for LogRule {
+    /// As the policy file has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unit(name) => write!(f, "{UNIT}{name}"),
+            Self::File(path) => f.write_str(path),
+            Self::Folder(path) => write!(f, "{path}{ANY}"),
+        }
     }
 }
 
@@ -59,12 +75,12 @@ impl LogRule {
 }
 
 impl Policy {
-    /// Decides whether `caller` may be told what is in a log, which says nothing of where its path leads.
+    /// Decides whether somebody may be told what is in a log, which says nothing of where its path leads.
     ///
     /// # Errors
     /// The rule that forbids it, and what it would have to say.
-    pub fn may_read(&self, caller: Caller, log: &Log) -> Result<(), ApiError> {
-        self.check_user(caller)?;
+    pub fn may_read(&self, who: &Who, log: &Log) -> Result<(), ApiError> {
+        self.admit(who, Act::Probe)?;
         if self.probe_logs.iter().any(|rule| rule.covers(log)) {
             return Ok(());
         }
@@ -72,10 +88,10 @@ impl Policy {
             Log::Unit { name, .. } => (format!("the journal of {name}"), format!("{UNIT}{name}")),
             Log::File { path, .. } => (path.clone(), path.clone()),
         };
-        Err(denied(
-            format!("{what} may not be read unless the daemon's policy file has it: probe_logs = [{rule:?}]"),
-            "probe_logs",
-        ))
+        let known = self.probe_logs.iter().map(|rule| quoted(&rule.to_string()));
+        Err(Refusal::new(PROBE_LOGS, format!("{what} may not be read"))
+            .but_for_one_more(PROBE_LOGS, known, quoted(&rule))
+            .into())
     }
 }
 
@@ -84,7 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::request::ErrorCode;
+    use crate::request::{Caller, ErrorCode};
 
     const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
 
@@ -98,19 +114,19 @@ mod tests {
 
     #[test]
     fn no_log_may_be_read_unless_the_policy_names_it_and_it_is_said_how() {
-        let refused = Policy::default().may_read(ROOT, &file("/var/log/a.log")).unwrap_err();
+        let refused = Policy::default().may_read(&ROOT.into(), &file("/var/log/a.log")).unwrap_err();
         assert_eq!(refused.code, ErrorCode::PolicyDenied);
-        assert!(refused.message.contains("probe_logs = [\"/var/log/a.log\"]"), "{refused}");
+        assert!(refused.hint.as_ref().unwrap().contains("probe_logs = [\"/var/log/a.log\"]"), "{refused}");
         assert!(refused.hint.unwrap().contains("`probe_logs`"));
-        let refused = Policy::default().may_read(ROOT, &unit("a.service")).unwrap_err();
-        assert!(refused.message.contains("probe_logs = [\"unit:a.service\"]"), "{refused}");
+        let refused = Policy::default().may_read(&ROOT.into(), &unit("a.service")).unwrap_err();
+        assert!(refused.hint.unwrap().contains("probe_logs = [\"unit:a.service\"]"));
     }
 
     #[test]
     fn what_is_named_may_be_read_and_nothing_beside_it() {
         let policy: Policy =
             toml::from_str("probe_logs = [\"/var/log/pay/*\", \"/srv/a.log\", \"unit:a.service\"]").unwrap();
-        let may = |log: Log| policy.may_read(ROOT, &log).is_ok();
+        let may = |log: Log| policy.may_read(&ROOT.into(), &log).is_ok();
         for path in ["/var/log/pay/a.log", "/var/log/pay/.b", "/var/log/pay/*", "/srv/a.log"] {
             assert!(may(file(path)), "{path}");
         }
@@ -129,11 +145,12 @@ mod tests {
 
     #[test]
     fn who_may_not_inject_may_not_read_either() {
-        let policy: Policy = toml::from_str("probe_logs = [\"/a.log\"]\nuids = [1000]").unwrap();
+        let policy: Policy =
+            toml::from_str("probe_logs = [\"/a.log\"]\nroles.operator.uids = [1000]").unwrap();
         let user = |uid| Caller::Unix { uid, gid: uid, pid: 7 };
-        assert!(policy.may_read(user(1000), &file("/a.log")).is_ok());
-        let refused = policy.may_read(user(1001), &file("/a.log")).unwrap_err();
-        assert!(refused.hint.unwrap().contains("`uids`"));
+        assert!(policy.may_read(&user(1000).into(), &file("/a.log")).is_ok());
+        let refused = policy.may_read(&user(1001).into(), &file("/a.log")).unwrap_err();
+        assert!(refused.hint.unwrap().contains("`roles.operator`"));
     }
 
     #[test]

@@ -1,29 +1,36 @@
-//! Who may do what: a pure function from (caller, fault) to a [`Permit`] or a reason.
+//! Who may do what on this host: what the operator has written down, and the decisions that follow from it ([`decision`]).
 
 mod credentials;
+pub mod decision;
+pub mod environment;
 mod experiments;
 pub mod logs;
+pub mod refusal;
+pub mod roles;
+pub mod times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use ipnet::IpNet;
-use jiff::Timestamp;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
 use crate::host::program::{Foreign, Programs, is_plain, own};
-use crate::request::facts::Precautions;
-use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::effect::Effect;
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
-use crate::spec::{Fault, FaultType, Hoard, HostLimits, NetNsRule};
+use crate::spec::{FaultType, HostLimits, NetNsRule};
 
-pub use experiments::ExperimentRules;
+pub use decision::{Asked, Intent};
+use environment::{Environment, Markers};
+pub use experiments::{ExperimentRules, SingleFaultRules};
 use logs::LogRule;
+pub use refusal::{Refusal, Way};
+use roles::Roles;
+pub use roles::{Role, Who};
+use times::Times;
 
 /// The rule that names folders and files.
 const FAULT_PATHS: &str = "fault_paths";
@@ -31,17 +38,26 @@ const FAULT_PATHS: &str = "fault_paths";
 const PROBE_COMMANDS: &str = "probe_commands";
 /// The rule that names kubeconfigs.
 const PROBE_KUBECONFIGS: &str = "probe_kubeconfigs";
+/// The table of limits of this host.
+pub const HOST_LIMITS: &str = "host_limits";
 
 /// What the operator allows, from a TOML file. Everything left out has the default shown by [`Policy::default`].
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
+    /// What this host is, e.g. "staging". In production nothing is injected, planned or probed. Default: not said, and then there are
+    /// dry runs alone.
+    pub environment: Option<Environment>,
+    /// By what the name of a target is known to be production's. Default: the words production, prod and prd.
+    pub production_markers: Markers,
+    /// Names that are not production's although they have a marker. Default: none.
+    pub not_production: BTreeSet<String>,
+    /// Who has which role.
+    pub roles: Roles,
     /// Fault types that may be injected. Default: all.
     pub fault_types: Option<BTreeSet<FaultTypeName>>,
     /// Interfaces that may be targets; with a list, no fault goes to the packets of a service on all of them. Default: all.
     pub interfaces: Option<BTreeSet<String>>,
-    /// User ids that may inject; root always may. Default: whoever may open the socket.
-    pub uids: Option<BTreeSet<u32>>,
     /// Most faults active at once. Default: 8.
     pub max_active: usize,
     /// Longest fault, in seconds. Default and upper bound: 3600.
@@ -71,10 +87,19 @@ pub struct Policy {
     pub probe_kubeconfigs: BTreeSet<String>,
     /// Files with credentials that probes may show, by their absolute paths, and to whom. Default: none.
     pub probe_credentials: BTreeMap<String, BTreeSet<Origin>>,
-    /// What experiments have to meet before they begin. Default: nothing.
+    /// When experiments and single faults may begin. Default: at any time.
+    pub windows: Times,
+    /// How much of this host may be used: beyond, no run begins, and one is ended. Default: no limit.
+    pub host_limits: HostLimits,
+    /// What experiments have to have. Default: nothing.
     pub experiments: ExperimentRules,
+    /// Which of these rules hold for single faults. Default: all.
+    pub single_faults: SingleFaultRules,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
+    /// The beginning of the SHA-256 of its text, by which one is told from another.
+    #[serde(skip)]
+    pub digest: String,
 }
 
 /// A fault type by its wire name.
@@ -96,9 +121,12 @@ pub struct Protected {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            environment: None,
+            production_markers: Markers::default(),
+            not_production: BTreeSet::new(),
+            roles: Roles::default(),
             fault_types: None,
             interfaces: None,
-            uids: None,
             max_active: 8,
             max_duration_seconds: LONGEST_FAULT.as_secs(),
             clock_skew: false,
@@ -112,8 +140,12 @@ impl Default for Policy {
             probe_commands: Vec::new(),
             probe_kubeconfigs: BTreeSet::new(),
             probe_credentials: BTreeMap::new(),
+            windows: Times::default(),
+            host_limits: HostLimits::default(),
             experiments: ExperimentRules::default(),
+            single_faults: SingleFaultRules::default(),
             protect: Protected::default(),
+            digest: digest(""),
         }
     }
 }
@@ -135,9 +167,18 @@ pub struct Permit {
     load_cidrs: Vec<IpNet>,
     fault_paths: BTreeSet<String>,
     fault_netns: BTreeSet<NetNsRule>,
+    /// Of a plan: why the fault would be refused by itself now.
+    pub refused_now: Option<String>,
 }
 
 impl Permit {
+    fn of(policy: &Policy, refused_now: Option<String>) -> Self {
+        let Policy { protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, .. } =
+            policy.clone();
+        let protected = protect.clone();
+        Self { protected, protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, refused_now }
+    }
+
     /// Traffic that the fault must spare.
     pub fn protected(&self) -> &Protected {
         &self.protected
@@ -205,6 +246,9 @@ pub enum PolicyError {
         #[source]
         source: Box<toml::de::Error>,
     },
+    /// It says of the host something else than the command line.
+    #[error(transparent)]
+    Environment(#[from] SpecError),
     /// A value is out of bounds.
     #[error("check policy {path}")]
     Bounds {
@@ -226,7 +270,30 @@ impl Policy {
         Self::read(path)
     }
 
-    fn read(path: &Path) -> Result<Self, PolicyError> {
+    /// The same on a host that was said to be this as well, when the daemon was started.
+    ///
+    /// # Errors
+    /// When the policy says something else.
+    pub fn in_environment(self, named: Option<Environment>) -> Result<Self, SpecError> {
+        match (&self.environment, named) {
+            (Some(here), Some(named)) if *here != named => {
+                let problem = format!(
+                    "it is {:?} in the policy file and {:?} on the command line: say it once",
+                    here.name(),
+                    named.name()
+                );
+                Err(SpecError::new(environment::FIELD, problem))
+            }
+            (None, Some(named)) => Ok(Self { environment: Some(named), ..self }),
+            _ => Ok(self),
+        }
+    }
+
+    /// Reads a policy file, whoever could change it.
+    ///
+    /// # Errors
+    /// When it cannot be read, has unknown fields, or a value out of bounds.
+    pub fn read(path: &Path) -> Result<Self, PolicyError> {
         // OPENS: root, who starts the daemon | root | it is root's, with all above it (`own`)
         let text = std::fs::read_to_string(path)
             .map_err(|source| PolicyError::Read { path: path.display().to_string(), source })?;
@@ -234,12 +301,31 @@ impl Policy {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, PolicyError> {
-        let policy: Self = toml::from_str(text).map_err(|source| PolicyError::Parse {
+        let mut policy: Self = toml::from_str(text).map_err(|source| PolicyError::Parse {
             path: path.display().to_string(),
             source: Box::new(source),
         })?;
+        policy.digest = digest(text);
         policy.check().map_err(|source| PolicyError::Bounds { path: path.display().to_string(), source })?;
         Ok(policy)
+    }
+
+    /// The first rule by which this policy gives more leave than `other` to a fault that has begun.
+    pub fn exceeds(&self, other: &Self) -> Option<&'static str> {
+        let more = |ours: &BTreeSet<String>, theirs: &BTreeSet<String>| !ours.is_subset(theirs);
+        let loads = |prefix: &IpNet| other.load_cidrs.iter().any(|wider| wider.contains(prefix));
+        let spares = |prefix: &IpNet| self.protect.cidrs.iter().any(|wider| wider.contains(prefix));
+        let spares_port = |port: &u16| self.protect.tcp_ports.contains(port);
+        [
+            ("critical_interfaces", more(&self.critical_interfaces, &other.critical_interfaces)),
+            (FAULT_PATHS, more(&self.fault_paths, &other.fault_paths)),
+            ("fault_netns", !self.fault_netns.is_subset(&other.fault_netns)),
+            ("load_cidrs", !self.load_cidrs.iter().all(loads)),
+            ("protect.cidrs", !other.protect.cidrs.iter().all(spares)),
+            ("protect.tcp_ports", !other.protect.tcp_ports.iter().all(spares_port)),
+        ]
+        .into_iter()
+        .find_map(|(rule, exceeds)| exceeds.then_some(rule))
     }
 
     fn check(&self) -> Result<(), SpecError> {
@@ -261,7 +347,8 @@ impl Policy {
             return Err(SpecError::new(PROBE_KUBECONFIGS, problem));
         }
         credentials::check(&self.probe_credentials)?;
-        self.experiments.check()?;
+        self.windows.check()?;
+        self.host_limits.check(HOST_LIMITS)?;
         self.programs().map(|_| ())
     }
 
@@ -272,161 +359,12 @@ impl Policy {
     pub fn programs(&self) -> Result<Programs, SpecError> {
         Programs::parse(PROBE_COMMANDS, &self.probe_commands)
     }
-
-    /// Decides whether `caller` may start `fault` while `active` faults are active.
-    ///
-    /// # Errors
-    /// The rule that forbids it.
-    pub fn permit(&self, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
-        let fault_type = fault.fault_type;
-        self.check_user(caller)?;
-        if !self.allows(fault_type) {
-            return Err(denied(format!("{} is not allowed", fault_type.name()), "fault_types"));
-        }
-        if let (Some(allowed), Some(interface)) = (&self.interfaces, fault.effect.interface())
-            && !allowed.contains(interface)
-        {
-            return Err(denied(format!("interface {interface:?} is not allowed"), "interfaces"));
-        }
-        if self.interfaces.is_some() && matches!(fault.effect, Effect::Sever { .. }) {
-            let text = "packets of a service on every interface are not allowed: name one that is allowed";
-            return Err(denied(text.to_owned(), "interfaces"));
-        }
-        if let Some(switch) = self.switched_off(fault_type) {
-            return Err(denied(format!("{switch} is off unless it is allowed"), switch));
-        }
-        if matches!(&fault.effect, Effect::Hoard { what: Hoard::Oom { .. }, .. })
-            && !self.allows(FaultType::ProcessKill)
-        {
-            return Err(denied("oom kills, and process_kill is not allowed".to_owned(), "fault_types"));
-        }
-        if let Effect::Files { failure, .. } | Effect::Sockets { failure, .. } = &fault.effect
-            && failure.signal.is_some()
-            && !self.allows(FaultType::ProcessKill)
-        {
-            let text = "a signal may kill, and process_kill is not allowed";
-            return Err(denied(text.to_owned(), "fault_types"));
-        }
-        let longest = Duration::from_secs(self.max_duration_seconds);
-        if fault.duration > longest {
-            let asked = fault.duration.as_secs_f64();
-            return Err(denied(
-                format!("{asked} s is longer than the {} s allowed", longest.as_secs()),
-                "max_duration_seconds",
-            ));
-        }
-        if active >= self.max_active {
-            return Err(ApiError::new(
-                ErrorCode::LimitReached,
-                format!("{active} faults are active, and the policy allows {}", self.max_active),
-            )
-            .hint("remove one first, or wait until one ends"));
-        }
-        let Self { protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, .. } = self.clone();
-        let protected = protect.clone();
-        Ok(Permit { protected, protect, critical_interfaces, load_cidrs, fault_paths, fault_netns })
-    }
-
-    /// Decides whether `caller` may be told what a preview of a fault of one of these types would tell.
-    ///
-    /// # Errors
-    /// The rule that forbids it.
-    pub fn may_look(&self, caller: Caller, previews: &[FaultType]) -> Result<(), ApiError> {
-        self.check_user(caller)?;
-        match previews.iter().any(|preview| self.allows(*preview)) {
-            true => Ok(()),
-            false => {
-                let names: Vec<_> = previews.iter().map(|preview| preview.name()).collect();
-                let text = format!("none of {} is allowed, which would tell as much", names.join(", "));
-                Err(denied(text, "fault_types"))
-            }
-        }
-    }
-
-    /// Decides whether `caller` may have the program at `path` run by a probe.
-    ///
-    /// # Errors
-    /// The rule that forbids it.
-    pub fn may_run(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
-        self.check_user(caller)?;
-        match self.programs()?.contains(path) {
-            true => Ok(()),
-            false => Err(ApiError::new(
-                ErrorCode::PolicyDenied,
-                format!("{path:?} is not among the programs that probes may run"),
-            )
-            .hint(format!(
-                "rule `{PROBE_COMMANDS}` of the daemon's policy file; only the operator changes it: \
-                 {PROBE_COMMANDS} = [{path:?}]"
-            ))),
-        }
-    }
-
-    /// Decides whether a cluster may be asked by a probe of `caller` with the kubeconfig at `path`.
-    ///
-    /// # Errors
-    /// The rule that forbids it, and what it would have to say.
-    pub fn may_use(&self, caller: Caller, path: &str) -> Result<(), ApiError> {
-        self.check_user(caller)?;
-        match self.probe_kubeconfigs.contains(path) {
-            true => Ok(()),
-            false => Err(denied(
-                format!(
-                    "{path} may not be used unless the daemon's policy file has it: {PROBE_KUBECONFIGS} = [{path:?}]"
-                ),
-                PROBE_KUBECONFIGS,
-            )),
-        }
-    }
-
-    /// Decides whether an experiment of `caller` that says this of itself may begin `now`; returns the limits of this host that it has
-    /// to stay within.
-    ///
-    /// # Errors
-    /// The rule that forbids it, and what would be right.
-    pub fn may_begin(
-        &self,
-        caller: Caller,
-        has: &Precautions,
-        now: Timestamp,
-    ) -> Result<&HostLimits, ApiError> {
-        self.check_user(caller)?;
-        self.experiments.admit(has, now)?;
-        Ok(&self.experiments.host_limits)
-    }
-
-    /// Decides whether `caller` may ask for anything that the policy decides on.
-    ///
-    /// # Errors
-    /// The rule that forbids it.
-    pub fn check_user(&self, caller: Caller) -> Result<(), ApiError> {
-        match (&self.uids, caller) {
-            (Some(uids), Caller::Unix { uid, .. }) if uid != 0 && !uids.contains(&uid) => {
-                Err(denied(format!("user id {uid} may not inject"), "uids"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The switch that has to be on for a type of fault, and is not; each has the name of its type.
-    fn switched_off(&self, fault_type: FaultType) -> Option<&'static str> {
-        let on = match fault_type {
-            FaultType::ClockSkew => self.clock_skew,
-            FaultType::HostReboot => self.host_reboot,
-            FaultType::HostPanic => self.host_panic,
-            _ => true,
-        };
-        (!on).then(|| fault_type.name())
-    }
-
-    fn allows(&self, fault_type: FaultType) -> bool {
-        self.fault_types.as_ref().is_none_or(|allowed| allowed.contains(&FaultTypeName(fault_type)))
-    }
 }
 
-fn denied(message: String, rule: &str) -> ApiError {
-    ApiError::new(ErrorCode::PolicyDenied, message)
-        .hint(format!("rule `{rule}` of the daemon's policy file; only the operator changes it"))
+/// The first 16 hexadecimal digits of the SHA-256 of a text.
+fn digest(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(any(test, fuzzing))]

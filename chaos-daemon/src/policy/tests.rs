@@ -1,12 +1,30 @@
 //! Who may do what, under which policy.
 
+use std::time::Duration;
+
 use serde_json::json;
 
+use jiff::Timestamp;
+
+use super::roles::Members;
 use super::*;
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::effect::Effect;
 use crate::spec::sessions::{ConnectionLoad, Place, Server};
-use crate::spec::{CpuLoad, FaultRequest, HostDown, OnTargetGone, Way};
+use crate::spec::{CpuLoad, Fault, FaultRequest, Hoard, HostDown, OnTargetGone, Way};
 
 const ROOT: Caller = Caller::Unix { uid: 0, gid: 0, pid: 1 };
+
+/// A policy of a host that is no production.
+fn here(text: &str) -> Policy {
+    let policy: Policy = toml::from_str(text).unwrap();
+    policy.in_environment(Environment::try_from("test".to_owned()).ok()).unwrap()
+}
+
+fn permitted(policy: &Policy, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
+    let (who, now) = (&caller.into(), Timestamp::UNIX_EPOCH);
+    policy.permit(&Asked { who, fault, active, intent: Intent::Single, now })
+}
 
 fn fault(seconds: u64) -> Fault {
     let (ramp, processors) = (Duration::ZERO, Vec::new());
@@ -17,16 +35,16 @@ fn fault(seconds: u64) -> Fault {
 
 #[test]
 fn the_default_policy_spares_ssh_and_bounds_number_and_duration() {
-    let policy = Policy::default();
-    let permit = policy.permit(ROOT, &fault(60), 0).unwrap();
+    let policy = here("");
+    let permit = permitted(&policy, ROOT, &fault(60), 0).unwrap();
     assert_eq!(permit.protected().tcp_ports, [22]);
-    assert_eq!(policy.permit(ROOT, &fault(60), 8).unwrap_err().code, ErrorCode::LimitReached);
-    assert_eq!(policy.permit(ROOT, &fault(3601), 0).unwrap_err().code, ErrorCode::PolicyDenied);
+    assert_eq!(permitted(&policy, ROOT, &fault(60), 8).unwrap_err().code, ErrorCode::LimitReached);
+    assert_eq!(permitted(&policy, ROOT, &fault(3601), 0).unwrap_err().code, ErrorCode::PolicyDenied);
 }
 
 #[test]
 fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy_and_not_to_each_other() {
-    let permit = Policy::default().permit(ROOT, &fault(60), 0).unwrap();
+    let permit = permitted(&here(""), ROOT, &fault(60), 0).unwrap();
     let permit = permit.sparing(&[22, 2222, 2222]);
     assert_eq!(permit.protected().tcp_ports, [22, 2222]);
     assert_eq!(permit.protected_with(&[2022]).tcp_ports, [22, 2022]);
@@ -34,11 +52,13 @@ fn ports_that_are_spared_as_well_are_added_to_those_of_the_policy_and_not_to_eac
 
 #[test]
 fn each_rule_denies_by_its_name() {
-    let policy: Policy = toml::from_str("fault_types = [\"latency\"]\nuids = [1000]").unwrap();
-    let error = policy.permit(ROOT, &fault(1), 0).unwrap_err();
+    let policy = here("fault_types = [\"latency\"]\nroles.operator.uids = [1000]");
+    let error = permitted(&policy, ROOT, &fault(1), 0).unwrap_err();
     assert!(error.hint.unwrap().contains("`fault_types`"));
     let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
-    assert!(policy.permit(stranger, &fault(1), 0).unwrap_err().hint.unwrap().contains("`uids`"));
+    assert!(
+        permitted(&policy, stranger, &fault(1), 0).unwrap_err().hint.unwrap().contains("`roles.operator`")
+    );
 }
 
 #[test]
@@ -49,11 +69,11 @@ fn where_interfaces_are_listed_a_service_is_cut_off_on_one_of_those_alone() {
     };
     let everywhere = fault(json!({"unit": "a.service"}));
     let there = fault(json!({"unit": "a.service", "interface": "eth1", "direction": "egress"}));
-    assert!(Policy::default().permit(ROOT, &everywhere, 0).is_ok());
-    let listing: Policy = toml::from_str("interfaces = [\"eth1\"]").unwrap();
-    let error = listing.permit(ROOT, &everywhere, 0).unwrap_err();
+    assert!(permitted(&here(""), ROOT, &everywhere, 0).is_ok());
+    let listing = here("interfaces = [\"eth1\"]");
+    let error = permitted(&listing, ROOT, &everywhere, 0).unwrap_err();
     assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`interfaces`"));
-    assert!(listing.permit(ROOT, &there, 0).is_ok());
+    assert!(permitted(&listing, ROOT, &there, 0).is_ok());
 }
 
 #[test]
@@ -61,10 +81,10 @@ fn the_clock_is_left_alone_unless_the_policy_says_otherwise() {
     let (fault_type, effect) = (FaultType::ClockSkew, Effect::ClockSkew { offset_ns: 1 });
     let fault =
         Fault { fault_type, duration: Duration::from_secs(1), effect, on_target_gone: OnTargetGone::End };
-    let error = Policy::default().permit(ROOT, &fault, 0).unwrap_err();
+    let error = permitted(&here(""), ROOT, &fault, 0).unwrap_err();
     assert!(error.code == ErrorCode::PolicyDenied && error.hint.unwrap().contains("`clock_skew`"));
-    let allowing: Policy = toml::from_str("clock_skew = true").unwrap();
-    assert!(allowing.permit(ROOT, &fault, 0).is_ok());
+    let allowing = here("clock_skew = true");
+    assert!(permitted(&allowing, ROOT, &fault, 0).is_ok());
 }
 
 #[test]
@@ -87,15 +107,15 @@ fn the_host_is_left_up_unless_the_policy_says_otherwise_of_each_way() {
     ];
     for (switch, plain, other) in &ways {
         for fault in [plain, other] {
-            let error = Policy::default().permit(ROOT, fault, 0).unwrap_err();
+            let error = permitted(&here(""), ROOT, fault, 0).unwrap_err();
             assert_eq!(error.code, ErrorCode::PolicyDenied);
             assert!(error.hint.unwrap().contains(&format!("`{switch}`")));
             // All types are allowed by name: no reason to be allowed.
-            let named: Policy = toml::from_str(&format!("fault_types = [\"{switch}\"]")).unwrap();
-            assert_eq!(named.permit(ROOT, fault, 0).unwrap_err().code, ErrorCode::PolicyDenied);
+            let named = here(&format!("fault_types = [\"{switch}\"]"));
+            assert_eq!(permitted(&named, ROOT, fault, 0).unwrap_err().code, ErrorCode::PolicyDenied);
         }
-        let allowing: Policy = toml::from_str(&format!("{switch} = true")).unwrap();
-        let allowed = ways.iter().filter(|(_, fault, _)| allowing.permit(ROOT, fault, 0).is_ok());
+        let allowing = here(&format!("{switch} = true"));
+        let allowed = ways.iter().filter(|(_, fault, _)| permitted(&allowing, ROOT, fault, 0).is_ok());
         assert_eq!(allowed.map(|(switch, ..)| *switch).collect::<Vec<_>>(), [*switch]);
     }
 }
@@ -107,9 +127,9 @@ fn who_may_not_kill_may_not_have_the_kernel_kill() {
     let fault_type = FaultType::ResourceExhaustion;
     let fault =
         Fault { fault_type, duration: Duration::from_secs(1), effect, on_target_gone: OnTargetGone::End };
-    assert!(Policy::default().permit(ROOT, &fault, 0).is_ok());
-    let policy: Policy = toml::from_str("fault_types = [\"resource_exhaustion\"]").unwrap();
-    let refused = policy.permit(ROOT, &fault, 0).unwrap_err();
+    assert!(permitted(&here(""), ROOT, &fault, 0).is_ok());
+    let policy = here("fault_types = [\"resource_exhaustion\"]");
+    let refused = permitted(&policy, ROOT, &fault, 0).unwrap_err();
     assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"), "{refused}");
 }
 
@@ -120,17 +140,18 @@ fn who_may_not_kill_may_send_no_signal_with_an_error() {
         serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
     };
     let (plain, hard) = (fault(json!({"path": "/a"})), fault(json!({"path": "/a", "signal": "SIGKILL"})));
-    assert!(Policy::default().permit(ROOT, &hard, 0).is_ok());
-    let policy: Policy = toml::from_str("fault_types = [\"file_error\"]").unwrap();
-    assert!(policy.permit(ROOT, &plain, 0).is_ok());
-    let refused = policy.permit(ROOT, &hard, 0).unwrap_err();
+    assert!(permitted(&here(""), ROOT, &hard, 0).is_ok());
+    let policy = here("fault_types = [\"file_error\"]");
+    assert!(permitted(&policy, ROOT, &plain, 0).is_ok());
+    let refused = permitted(&policy, ROOT, &hard, 0).unwrap_err();
     assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"), "{refused}");
 }
 
 #[test]
 fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
-    assert_eq!(Policy::read(Path::new(path)).unwrap(), Policy::default());
+    let installed = Policy { digest: Policy::default().digest, ..Policy::read(Path::new(path)).unwrap() };
+    assert_eq!(installed, Policy::default());
     // With each `#field = value` and `#[table]` taken in, nothing is at its "not given".
     let fields: String = std::fs::read_to_string(path)
         .unwrap()
@@ -139,9 +160,15 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         .map(|line| format!("{line}\n"))
         .collect();
     let Policy {
+        environment,
+        production_markers,
+        not_production,
+        roles,
+        windows,
+        host_limits,
+        single_faults,
         fault_types,
         interfaces,
-        uids,
         max_active,
         max_duration_seconds,
         clock_skew,
@@ -157,8 +184,11 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         probe_credentials,
         experiments,
         protect,
+        digest: _,
     } = toml::from_str(&fields).unwrap();
-    assert!(fault_types.is_some() && interfaces.is_some() && uids.is_some());
+    assert!(fault_types.is_some() && interfaces.is_some() && environment.is_some());
+    let members = [roles.observer, roles.approver, roles.operator, roles.admin];
+    assert!(members.iter().all(|members| *members != Members::default()) && roles.others.is_some());
     let default = Policy::default();
     assert_eq!((max_active, max_duration_seconds), (default.max_active, default.max_duration_seconds));
     assert!(!clock_skew && !host_reboot && !host_panic);
@@ -170,17 +200,12 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
             && probe_logs.len() == 2
     );
     assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));
-    let ExperimentRules { environment, time_zone, only, never, host_limits, .. } = &experiments;
-    assert!(environment.is_some() && time_zone.is_some() && only.len() == 1 && never.len() == 3);
+    assert!(windows.time_zone.is_some() && windows.only.len() == 1 && windows.never.len() == 3);
     host_limits.check("host_limits").unwrap();
-    assert_eq!((host_limits.all().len(), host_limits.for_seconds), (6, 10));
+    assert_eq!((host_limits.all().len(), host_limits.for_seconds, not_production.len()), (6, 10, 1));
     // Switches are at their defaults.
-    let (environment, time_zone, only, never) = (None, None, Vec::new(), Vec::new());
-    let host_limits = HostLimits::default();
-    assert_eq!(
-        ExperimentRules { environment, time_zone, only, never, host_limits, ..experiments },
-        default.experiments
-    );
+    assert_eq!((&experiments, &single_faults), (&default.experiments, &default.single_faults));
+    assert_eq!(production_markers, default.production_markers);
     assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
     for field in [
         "max_active",
@@ -202,31 +227,35 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
 
 #[test]
 fn a_program_is_run_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
-    let refused = Policy::default().may_run(ROOT, "/bin/true").unwrap_err();
+    let refused = here("").may_run(&ROOT.into(), "/bin/true").unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied);
     assert!(refused.message.contains("/bin/true"), "{refused}");
     assert!(refused.hint.unwrap().contains("probe_commands = [\"/bin/true\"]"));
-    let policy: Policy = toml::from_str("probe_commands = [\"/bin/*\"]\nuids = [1000]").unwrap();
-    assert!(policy.may_run(ROOT, "/bin/true").is_ok());
-    assert!(policy.may_run(ROOT, "/bin/deep/true").is_err());
+    let policy = here("probe_commands = [\"/bin/*\"]\nroles.operator.uids = [1000]");
+    assert!(policy.may_run(&ROOT.into(), "/bin/true").is_ok());
+    assert!(policy.may_run(&ROOT.into(), "/bin/deep/true").is_err());
     let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
-    assert!(policy.may_run(stranger, "/bin/true").unwrap_err().hint.unwrap().contains("`uids`"));
-    let odd: Policy = toml::from_str("probe_commands = [\"true\"]").unwrap();
+    assert!(
+        policy.may_run(&stranger.into(), "/bin/true").unwrap_err().hint.unwrap().contains("`roles.operator`")
+    );
+    let odd = here("probe_commands = [\"true\"]");
     assert_eq!(odd.check().unwrap_err().field, "probe_commands");
 }
 
 #[test]
 fn a_kubeconfig_is_used_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
-    let refused = Policy::default().may_use(ROOT, "/etc/k").unwrap_err();
+    let refused = here("").may_use(&ROOT.into(), "/etc/k").unwrap_err();
     assert_eq!(refused.code, ErrorCode::PolicyDenied);
-    assert!(refused.message.contains("probe_kubeconfigs = [\"/etc/k\"]"), "{refused}");
-    let policy: Policy = toml::from_str("probe_kubeconfigs = [\"/etc/k\"]\nuids = [1000]").unwrap();
-    assert!(policy.may_use(ROOT, "/etc/k").is_ok() && policy.check().is_ok());
-    assert!(policy.may_use(ROOT, "/etc/k2").is_err());
+    assert!(refused.hint.unwrap().contains("probe_kubeconfigs = [\"/etc/k\"]"));
+    let policy = here("probe_kubeconfigs = [\"/etc/k\"]\nroles.operator.uids = [1000]");
+    assert!(policy.may_use(&ROOT.into(), "/etc/k").is_ok() && policy.check().is_ok());
+    assert!(policy.may_use(&ROOT.into(), "/etc/k2").is_err());
     let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
-    assert!(policy.may_use(stranger, "/etc/k").unwrap_err().hint.unwrap().contains("`uids`"));
+    assert!(
+        policy.may_use(&stranger.into(), "/etc/k").unwrap_err().hint.unwrap().contains("`roles.operator`")
+    );
     for odd in ["k", "/etc/*/../k", "~/.kube/config", ""] {
-        let odd: Policy = toml::from_str(&format!("probe_kubeconfigs = [{odd:?}]")).unwrap();
+        let odd = here(&format!("probe_kubeconfigs = [{odd:?}]"));
         assert_eq!(odd.check().unwrap_err().field, "probe_kubeconfigs");
     }
 }
@@ -239,22 +268,21 @@ fn a_policy_with_an_unknown_field_is_refused() {
 #[test]
 fn a_look_is_allowed_to_whom_a_preview_is() {
     let previews = [FaultType::ProcessKill, FaultType::ProcessPause];
-    assert!(Policy::default().may_look(ROOT, &previews).is_ok());
-    let pauses: Policy = toml::from_str("fault_types = [\"process_pause\"]\nuids = [1000]").unwrap();
+    assert!(here("").may_look(&ROOT.into(), &previews).is_ok());
+    let pauses = here("fault_types = [\"process_pause\"]\nroles.operator.uids = [1000]");
     let user = |uid| Caller::Unix { uid, gid: uid, pid: 7 };
-    assert!(pauses.may_look(user(1000), &previews).is_ok());
-    let refused = pauses.may_look(user(1001), &previews).unwrap_err();
+    assert!(pauses.may_look(&user(1000).into(), &previews).is_ok());
+    let refused = pauses.may_look(&user(1001).into(), &previews).unwrap_err();
     assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("1001"), "{refused}");
-    let delays: Policy = toml::from_str("fault_types = [\"latency\"]").unwrap();
-    let refused = delays.may_look(ROOT, &previews).unwrap_err();
+    let delays = here("fault_types = [\"latency\"]");
+    let refused = delays.may_look(&ROOT.into(), &previews).unwrap_err();
     assert!(refused.message.contains("process_kill, process_pause"), "{refused}");
 }
 
 #[test]
 fn an_address_of_ipv4_is_met_by_rules_of_ipv4_alone_however_either_is_written() {
-    let policy: Policy =
-        toml::from_str("load_cidrs = [\"::/0\"]\n[protect]\ncidrs = [\"::ffff:10.0.0.0/104\"]").unwrap();
-    let permit = policy.permit(ROOT, &fault(60), 0).unwrap();
+    let policy = here("load_cidrs = [\"::/0\"]\n[protect]\ncidrs = [\"::ffff:10.0.0.0/104\"]");
+    let permit = permitted(&policy, ROOT, &fault(60), 0).unwrap();
     let request = json!({"fault_type": "connection_load", "probability": 1,
         "params": {"url": "tcp://[::ffff:10.0.0.5]:80", "sessions": 1}});
     let load = serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap().effect;

@@ -68,7 +68,7 @@ impl Prober {
                     Err(_) => failed(&late(patience)),
                 }
             }
-            Ok(Err(refused)) => failed(&refused.to_string()),
+            Ok(Err(refused)) => failed(&refused.in_full()),
             Err(_) => failed(&late(probe.timeout)),
         }
     }
@@ -124,7 +124,7 @@ impl Prober {
         match door.call(Request::Look { question: fact, caller: *caller }).await {
             Ok(Reply::Seen(facts)) => Ok(facts),
             Ok(other) => Err(format!("the injector's answer does not fit the question: {other:?}")),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.in_full()),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
 use crate::spec::{HostLimits, LogRequest, TargetRequest};
 
@@ -36,7 +37,9 @@ pub enum Question {
         url: String,
     },
     /// Whether an experiment that says this of itself may begin for the asker now.
-    Experiment(Precautions),
+    Experiment(Box<Precautions>),
+    /// Whether the asker may do this at all.
+    Act(Act),
 }
 
 /// What an experiment says of itself.
@@ -50,6 +53,8 @@ pub struct Precautions {
     pub alert: bool,
     /// Whether its blast radius has stages.
     pub stages: bool,
+    /// What its document says, but for its prose: by this it is known whether it is about production.
+    pub texts: Vec<String>,
 }
 
 /// What there is to know.
@@ -71,6 +76,8 @@ pub enum Facts {
     Credential,
     /// Of an experiment that may begin: within which limits of this host it has to stay.
     Experiment(Box<HostLimits>),
+    /// Of what may be done: nothing.
+    Act,
 }
 
 /// A unit, as systemd knows it.

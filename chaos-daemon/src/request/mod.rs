@@ -2,6 +2,7 @@
 //!
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
+pub mod act;
 mod causes;
 pub mod descriptors;
 pub mod evidence;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::{FaultName, FaultRequest, FaultType, LifetimeClass, SpecError};
+pub use act::Act;
 pub use causes::chain;
 pub use evidence::{Evidence, Shortfall};
 pub use residue::{Leftover, Level, ResidueReport};
@@ -78,6 +80,8 @@ pub enum Request {
         name: FaultName,
         /// The fault as the caller wrote it: the injector parses it again, for it trusts nobody.
         fault: Box<FaultRequest>,
+        /// Whether a run of an experiment does it, which was admitted when it began.
+        in_run: bool,
         /// Who asked.
         caller: Caller,
     },
@@ -385,6 +389,14 @@ impl ApiError {
     /// An error without advice.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None }
+    }
+
+    /// What it says, and what to do about it, where there is one line for both.
+    pub fn in_full(&self) -> String {
+        match &self.hint {
+            None => self.message.clone(),
+            Some(hint) => format!("{}: {hint}", self.message),
+        }
     }
 
     /// Adds what to do about it.

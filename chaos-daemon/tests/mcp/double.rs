@@ -130,7 +130,7 @@ impl Server {
         desk.set_nonblocking(true).unwrap();
         let (asked, active, latest, residue) = <(Arc<_>, Arc<_>, Arc<_>, Arc<_>)>::default();
         let words = programs.iter().map(|word| (*word).to_owned()).collect();
-        let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..Policy::default() }));
+        let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..here() }));
         let double = Double {
             ended: Arc::default(),
             asked: Arc::clone(&asked),
@@ -283,21 +283,27 @@ impl Double {
                 let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
                 Reply::Residue(Box::new(report))
             }
+            Request::Look { question: Question::Act(act), caller } => {
+                let admitted = self.policy.lock().unwrap().admit(&caller.into(), act);
+                admitted.map_or_else(|refusal| Reply::Error(refusal.into()), |()| Reply::Seen(Facts::Act))
+            }
             Request::Look { question: Question::Experiment(has), caller } => {
                 let policy = self.policy.lock().unwrap();
-                let begins = policy.may_begin(caller, &has, Timestamp::now());
+                let begins = policy.may_begin(&caller.into(), &has, Timestamp::now());
                 let limits = |limits: &HostLimits| Reply::Seen(Facts::Experiment(Box::new(limits.clone())));
                 begins.map_or_else(Reply::Error, limits)
             }
             Request::Look { question, caller } => {
                 self.note(format!("look {question:?} for {caller:?}"));
                 match &question {
-                    Question::Command(path) => match self.policy.lock().unwrap().may_run(caller, path) {
-                        Ok(()) => Reply::Seen(Facts::Command(path.clone())),
-                        Err(error) => Reply::Error(error),
-                    },
+                    Question::Command(path) => {
+                        match self.policy.lock().unwrap().may_run(&caller.into(), path) {
+                            Ok(()) => Reply::Seen(Facts::Command(path.clone())),
+                            Err(error) => Reply::Error(error),
+                        }
+                    }
                     Question::Credential { path, url } => {
-                        match self.policy.lock().unwrap().may_show(caller, path, url) {
+                        match self.policy.lock().unwrap().may_show(&caller.into(), path, url) {
                             Ok(()) => Reply::Seen(Facts::Credential),
                             Err(error) => Reply::Error(error),
                         }
@@ -395,6 +401,11 @@ impl Double {
     }
 }
 
+/// The policy of a host for tests.
+fn here() -> Policy {
+    toml::from_str("environment = \"test\"").unwrap()
+}
+
 /// A unit that is up, three processes, and two entries of the logs that the policy names.
 fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
     Ok(match question {
@@ -415,15 +426,16 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             let rules = ["/var/log/payment/*", "unit:a.service"];
             let probe_logs: Result<BTreeSet<_>, _> =
                 rules.into_iter().map(|rule| LogRule::try_from(rule.to_owned())).collect();
-            let policy = Policy { probe_logs: probe_logs?, ..Policy::default() };
-            policy.may_read(caller, &LogSearch::parse(request)?.log)?;
+            let policy = Policy { probe_logs: probe_logs?, ..here() };
+            policy.may_read(&caller.into(), &LogSearch::parse(request)?.log)?;
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Targets(_) => Facts::Targets(Box::default()),
         Question::Command(path) => Facts::Command(path.clone()),
         Question::Credential { .. } => Facts::Credential,
         Question::Experiment(_) => Facts::Experiment(Box::default()),
-        Question::Kubeconfig(path) => Policy::default().may_use(caller, path).map(|()| Facts::Kubeconfig)?,
+        Question::Act(_) => Facts::Act,
+        Question::Kubeconfig(path) => here().may_use(&caller.into(), path).map(|()| Facts::Kubeconfig)?,
     })
 }
 

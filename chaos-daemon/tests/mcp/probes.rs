@@ -58,11 +58,8 @@ async fn a_log_is_read_where_the_policy_names_it_and_otherwise_it_is_said_what_i
     // With what is left of the sample's time.
     assert!(asked[0].contains("limit: 3s") && asked[0].contains("Unix { uid"), "{asked:?}");
     for (words, rule) in [
-        (json!(["log", "--unit", "b.service", "--match", "ERR"]), "probe_logs = [\"unit:b.service\"]"),
-        (
-            json!(["log", "--file", "/etc/shadow", "--match", "x", "--max", 0]),
-            "probe_logs = [\"/etc/shadow\"]",
-        ),
+        (json!(["log", "--unit", "b.service", "--match", "ERR"]), ", \"unit:b.service\"]"),
+        (json!(["log", "--file", "/etc/shadow", "--match", "x", "--max", 0]), ", \"/etc/shadow\"]"),
     ] {
         let (sample, _) = client.call("chaos_probe", json!({"arguments": words})).await;
         assert!(sample["ok"] == false && sample["value"].is_null(), "{words}: {sample}");

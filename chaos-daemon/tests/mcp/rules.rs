@@ -1,5 +1,6 @@
 //! What the operator's policy asks of experiments: whoever begins one that does not meet it is told the rule, and nothing is done.
 
+use chaos_daemon::spec::HostLimits;
 use serde_json::{Value, json};
 
 use crate::client::Client;
@@ -14,7 +15,7 @@ async fn run(client: &mut Client, dry: bool) -> (Value, bool) {
 async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry_run_says_so() {
     let server = Server::start().await;
     server.policy.lock().unwrap().experiments =
-        toml::from_str("require_gate = true\nrequire_environments = true\nenvironment = \"test\"").unwrap();
+        toml::from_str("require_gate = true\nrequire_environments = true").unwrap();
     let (_listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
     let mut cut = document("cut", &address, "200ms");
@@ -55,12 +56,11 @@ async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry
 async fn a_host_beyond_a_limit_of_the_policy_has_every_run_refused_before_its_method() {
     let server = Server::start().await;
     // Every host uses more.
-    server.policy.lock().unwrap().experiments =
-        toml::from_str("host_limits = { memory_percent = 1 }").unwrap();
+    server.policy.lock().unwrap().host_limits = toml::from_str("memory_percent = 1").unwrap();
     let (_listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
     register(&mut client, document("cut", &address, "200ms")).await;
-    let limit = "policy:experiments.host_limits.memory_percent";
+    let limit = "policy:host_limits.memory_percent";
     let (told, _) = run(&mut client, true).await;
     assert_eq!(told["host_limits"], json!([format!("{limit}: host memory_used_percent > 1")]), "{told}");
     assert!(told["success"] == false && told["error"].as_str().unwrap().contains(limit), "{told}");
@@ -69,7 +69,7 @@ async fn a_host_beyond_a_limit_of_the_policy_has_every_run_refused_before_its_me
     assert!(refused["error"].as_str().unwrap().contains(&format!("gate {limit}: ")), "{refused}");
     assert!(server.take_asked().iter().all(|asked| asked.starts_with("plan")), "something was injected");
 
-    server.policy.lock().unwrap().experiments = toml::from_str("").unwrap();
+    server.policy.lock().unwrap().host_limits = HostLimits::default();
     let (told, _) = run(&mut client, true).await;
     assert!(told["success"] == true && told["host_limits"].is_null(), "{told}");
 }
@@ -78,8 +78,8 @@ async fn a_host_beyond_a_limit_of_the_policy_has_every_run_refused_before_its_me
 async fn a_run_on_a_host_that_comes_to_be_beyond_a_limit_ends_by_it_whatever_its_document_says() {
     let server = Server::start().await;
     let place = tempfile::tempdir().unwrap();
-    let limits = format!("host_limits = {{ disk_percent = {{ {:?} = 99 }} }}", place.path());
-    server.policy.lock().unwrap().experiments = toml::from_str(&limits).unwrap();
+    let limits = format!("disk_percent = {{ {:?} = 99 }}", place.path());
+    server.policy.lock().unwrap().host_limits = toml::from_str(&limits).unwrap();
     let (_listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
     let mut cut = document("cut", &address, "10m");
@@ -94,7 +94,7 @@ async fn a_run_on_a_host_that_comes_to_be_beyond_a_limit_ends_by_it_whatever_its
     };
     let ((tripped, _), ()) = tokio::join!(run(&mut client, false), ends);
     assert_eq!(tripped["verdict"], "tripped", "{tripped}");
-    let limit = "gate policy:experiments.host_limits.disk_percent.";
+    let limit = "gate policy:host_limits.disk_percent.";
     assert!(tripped["error"].as_str().unwrap().contains(limit), "{tripped}");
     assert!(server.active.lock().unwrap().is_empty(), "its fault is removed");
 }

@@ -129,7 +129,7 @@ fn a_credential_of_a_file_is_shown_at_the_origins_of_the_policy_and_nowhere_else
         (&readable, "others may get at it"),
         (&changeable, "can be written by others than its owner"),
         (&link, "leads over a link"),
-        (&unnamed, "probe_credentials = {"),
+        (&unnamed, "probe_credentials."),
     ] {
         let path = path.display().to_string();
         let sample = take(&mcp, &["http", &door.url, "--bearer-file", &path])?;

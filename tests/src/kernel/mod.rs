@@ -18,6 +18,7 @@ mod gone;
 mod guardian;
 mod guards;
 mod hoards;
+mod hosts;
 mod hub;
 mod hung;
 mod impairments;
@@ -190,6 +191,7 @@ pub fn all() -> Vec<KernelTest> {
         ahead::TESTS,
         guards::TESTS,
         bad_input::TESTS,
+        hosts::TESTS,
         policy::TESTS,
         gone::TESTS,
         guardian::TESTS,

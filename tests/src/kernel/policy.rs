@@ -118,7 +118,8 @@ fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> 
         run_as_nobody("chaosctl", &[&[&*socket, "inject"], &fault[..], &[&*netns]].concat())
     };
     for (uids, allowed) in [("[1]", false), ("[65534]", true)] {
-        let (_folder, path) = policy(&format!("uids = {uids}\nfault_netns = [\"/run/netns/*\"]\n"))?;
+        let (_folder, path) =
+            policy(&format!("fault_netns = [\"/run/netns/*\"]\nroles.operator.uids = {uids}\n"))?;
         let scene = Scene::with(|command| {
             command.args(["--socket-group", "nogroup", "--policy"]).arg(&path);
         })?;
@@ -129,7 +130,7 @@ fn a_user_that_the_policy_does_not_list_may_look_but_not_inject(_: &Context) -> 
             continue;
         }
         assert_eq!(output.status.code(), Some(4), "{text}");
-        assert!(text.contains("POLICY_DENIED") && text.contains("`uids`"), "{text}");
+        assert!(text.contains("POLICY_DENIED") && text.contains("`roles.operator`"), "{text}");
         let socket = format!("--socket={}", scene.daemon.socket().display());
         assert!(run_as_nobody("chaosctl", &[&socket, "status"])?.status.success());
         scene.assert_untouched()?;

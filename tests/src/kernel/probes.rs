@@ -466,7 +466,7 @@ fn a_unit_without_any_entry_is_no_unit_that_is_silent(_: &Context) -> TestResult
     assert!(!met && said.contains("journal") && !said.contains("entries match"), "{said}");
     assert!(["no entry of", "journalctl"].iter().any(|words| said.contains(words)), "{said}");
     let (met, said) = logs.ask(&["--unit", "chaos-other.service", "--max", "0"])?;
-    assert!(!met && said.contains("probe_logs = [\"unit:chaos-other.service\"]"), "{said}");
+    assert!(!met && said.contains("\"unit:chaos-other.service\"]"), "{said}");
     Ok(Outcome::Pass)
 }
 

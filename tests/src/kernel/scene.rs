@@ -23,8 +23,12 @@ impl Scene {
 
     /// With more arguments for the daemon.
     pub(super) fn with(configure: impl FnOnce(&mut Command)) -> Result<Self> {
+        Self::of(Daemon::start_with(configure)?)
+    }
+
+    /// With this daemon.
+    pub(super) fn of(daemon: Daemon) -> Result<Self> {
         let pair = Pair::new()?;
-        let daemon = Daemon::start_with(configure)?;
         let mcp = daemon.mcp()?;
         let before = Residue::take(&[&pair.near, &pair.far])?;
         Ok(Self { pair, daemon, mcp, before })

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::lab::{assert_idle, idle};
-use super::settings::POLICY;
+use super::settings::{HERE, POLICY};
 use super::supervised::Supervised;
 use super::unit::{
     MEMBER, SERVICE, SERVICE_KILL, chaosctl, installed, is_active, log, main_pid, run, say, systemctl,
@@ -89,14 +89,14 @@ fn still_up() -> Result<()> {
 
 fn reboot_and_panic_are_refused_until_the_policy_allows_them() -> TestResult {
     installed()?;
-    fs::write(POLICY, "")?;
+    fs::write(POLICY, HERE)?;
     restart()?;
     for kind in ["host_reboot", "host_panic"] {
         for args in [&["inject", kind][..], &["inject", kind, "--dry-run"]] {
             refused(args, &["is off unless it is allowed", kind])?;
         }
     }
-    fs::write(POLICY, "host_reboot = true\n")?;
+    fs::write(POLICY, format!("{HERE}host_reboot = true\n"))?;
     restart()?;
     refused(&["inject", "host_panic"], &["is off unless it is allowed"])?;
     let plan = chaosctl(MEMBER, &["inject", "host_reboot", "--dry-run"])?;
@@ -280,7 +280,7 @@ fn panic_after_a_forced_reboot_everything_is_told() -> TestResult {
 }
 
 fn panic_is_refused_until_the_unit_and_the_kernel_are_set_and_prevented_by_a_removal() -> TestResult {
-    fs::write(POLICY, "host_reboot = true\nhost_panic = true\n")?;
+    fs::write(POLICY, format!("{HERE}host_reboot = true\nhost_panic = true\n"))?;
     fs::write(KERNEL_PANIC, "0")?;
     restart()?;
     refused(&["inject", "host_panic"], &["/proc/sysrq-trigger", "ProtectKernelTunables=no"])?;
@@ -308,6 +308,6 @@ fn up_again_after_a_panic_everything_is_told() -> TestResult {
     assert_told("host_panic")?;
     assert_interrupted("host_panic")?;
     fs::remove_file(DROP_IN)?;
-    fs::write(POLICY, "")?;
+    fs::write(POLICY, HERE)?;
     Ok(restart()?)
 }

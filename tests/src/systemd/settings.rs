@@ -7,6 +7,8 @@ use super::unit::{SERVICE, systemctl};
 use crate::error::{Error, Result};
 
 pub(super) const POLICY: &str = "/etc/chaos-daemon/policy.toml";
+/// What the policy says of a host for tests.
+pub(super) const HERE: &str = "environment = \"test\"\n";
 
 /// One drop-in, for one unit or for several.
 pub(super) struct DropIn {
@@ -42,10 +44,10 @@ impl Drop for DropIn {
 pub(super) struct OtherPolicy(String);
 
 impl OtherPolicy {
-    /// Writes it, and restarts the service.
+    /// Writes it, of a host for tests, and restarts the service.
     pub(super) fn of(text: &str) -> Result<Self> {
         let before = fs::read_to_string(POLICY).map_err(Error::io("read", POLICY))?;
-        fs::write(POLICY, text).map_err(Error::io("write", POLICY))?;
+        fs::write(POLICY, format!("{HERE}{text}")).map_err(Error::io("write", POLICY))?;
         let policy = Self(before);
         restart(SERVICE)?;
         Ok(policy)

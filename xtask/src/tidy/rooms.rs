@@ -45,7 +45,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("server", &["spec", "request", "host", "policy", "probe", "experiment"]),
     ("report", &["experiment", "server"]),
     ("mcp", &["spec", "request", "fault", "probe", "experiment", "server"]),
-    ("cli", &["spec", "request", "host", "fault", "probe", "experiment", "server", "report", "mcp"]),
+    (
+        "cli",
+        &["spec", "request", "host", "policy", "fault", "probe", "experiment", "server", "report", "mcp"],
+    ),
     (
         "roles",
         &[

@@ -202,7 +202,7 @@ fn a_run_of_which_nothing_is_known_has_no_score() {
 
 #[test]
 fn the_limits_of_a_host_count_for_nothing() {
-    let limit = "policy:experiments.host_limits.memory_percent";
+    let limit = "policy:host_limits.memory_percent";
     let of = |gate: &str| {
         let samples =
             vec![sample("up", STEADY, Stage::After, true), sample(gate, Role::Gate, Stage::Before, true)];

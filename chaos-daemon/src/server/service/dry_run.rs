@@ -86,7 +86,7 @@ impl Service {
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
         let mut problems = Vec::new();
-        let experiment = match self.admit(&experiment, caller).await {
+        let experiment = match self.admit(&experiment, document, caller).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => {
                 problems.push(error.to_string());
                 experiment

@@ -1,6 +1,7 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
 mod dry_run;
+mod leave;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +17,6 @@ use super::registry::{Document, Entry, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
-use crate::experiment::host_limits;
 use crate::experiment::stage::Refusal;
 use crate::experiment::staged;
 use crate::experiment::variables::Nowhere;
@@ -27,8 +27,8 @@ use crate::request::facts::{Facts, Question};
 use crate::request::host_targets::{HostTargets, Wanted};
 use crate::request::wire::Door;
 use crate::request::{
-    ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
-    ResidueReport, WentDown,
+    Act, ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply,
+    Request, ResidueReport, WentDown,
 };
 use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError, TargetRequest};
 pub use dry_run::{DryRun, PlannedFault};
@@ -174,6 +174,7 @@ impl Service {
         fault: FaultRequest,
         caller: Caller,
     ) -> Result<Registered, ApiError> {
+        self.ask_leave(Act::Register, caller).await?;
         let owner = Owner::from(caller);
         let _turn = self.store.turn(owner).await;
         let needs_target = check(&fault)?;
@@ -211,7 +212,8 @@ impl Service {
             tracing::info!(fault = %name, %caller, "not triggered");
             return Ok(Injection::NotTriggered(Brief::from(&*fault)));
         }
-        let request = Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), caller };
+        let request =
+            Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), in_run: false, caller };
         match self.door.call(request).await? {
             Reply::Injected(status) => Ok(Injection::Active(Brief::from(&*fault), status)),
             other => Err(unexpected(&other)),
@@ -267,6 +269,7 @@ impl Service {
         name: &FaultName,
         caller: Caller,
     ) -> Result<(Vec<Removal>, Option<Arc<FaultRequest>>), ApiError> {
+        self.ask_leave(Act::End, caller).await?;
         self.runs.stop(Some(name));
         let removals = self.end(Request::Remove { name: name.clone(), caller }).await?;
         if self.store.read(|registry| !registry.faults.contains_key(name)) {
@@ -284,6 +287,7 @@ impl Service {
     /// # Errors
     /// Whatever the injector says.
     pub async fn stop(&self, name: Option<FaultName>, caller: Caller) -> Result<Vec<Removal>, ApiError> {
+        self.ask_leave(Act::End, caller).await?;
         self.runs.stop(name.as_ref());
         let request = match name {
             Some(name) => Request::Remove { name, caller },
@@ -297,6 +301,7 @@ impl Service {
     /// # Errors
     /// When there is no such run.
     pub async fn stop_run(&self, which: &Which, caller: Caller) -> Result<ExperimentResult, ApiError> {
+        self.ask_leave(Act::End, caller).await?;
         let run = self.runs.stop_one(which)?;
         tracing::info!(%caller, run = %run.run_id, "ending a run");
         match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
@@ -359,6 +364,7 @@ impl Service {
     /// # Errors
     /// When they are no probe. What goes wrong with the sample is what was seen.
     pub async fn probe(&self, words: &[String], caller: Caller) -> Result<Sample, ApiError> {
+        self.ask_leave(Act::Probe, caller).await?;
         let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
         Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await)
     }
@@ -373,6 +379,7 @@ impl Service {
         document: Map<String, Value>,
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
+        self.ask_leave(Act::Register, caller).await?;
         let owner = Owner::from(caller);
         let _turn = self.store.turn(owner).await;
         let experiment = self.understand(&document, caller).await?;
@@ -421,15 +428,6 @@ impl Service {
         })?;
         let document = document.read();
         Ok((Experiment::parse(&document, &Nowhere)?, document))
-    }
-
-    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now.
-    async fn admit(&self, experiment: &Experiment, caller: Caller) -> Result<Experiment, ApiError> {
-        let question = Question::Experiment(experiment.guardrails.precautions());
-        match self.door.call(Request::Look { question, caller }).await? {
-            Reply::Seen(Facts::Experiment(limits)) => Ok(host_limits::within(experiment, &limits)?),
-            other => Err(unexpected(&other)),
-        }
     }
 
     /// The stage at which an experiment may be run now: the one that is `wanted`, or the one that is due; none of a document
@@ -522,7 +520,7 @@ impl Service {
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let stage = self.due(experiment, document, wanted, caller).await?;
-        let experiment = self.admit(experiment, caller).await?;
+        let experiment = self.admit(experiment, document, caller).await?;
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));

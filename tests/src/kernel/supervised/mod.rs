@@ -287,6 +287,7 @@ fn restart(stage: Make) -> Result<String> {
     // At once, in competition with the guard: neither is refused, and both leave nothing.
     let mut next = std::process::Command::new(binary("chaos-daemon")?);
     next.arg("run").arg("--runtime-dir").arg(&runtime).arg("--state-dir").arg(&state);
+    next.args(["--environment", "test"]);
     next.stdin(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut next = next.spawn().map_err(Error::io("start", "a daemon"))?;
     let serves = wait_until(HANG, || {

@@ -22,7 +22,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::lab::{Lab, idle};
-use super::settings::POLICY;
+use super::settings::{HERE, POLICY};
 use super::unit::{
     MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
     property, run, systemctl, wait_restarted,
@@ -154,7 +154,7 @@ fn upgrading_ends_every_fault_and_runs_the_new_daemon() -> TestResult {
     installed()?;
     let lab = Lab::with_active_faults()?;
     let before = main_pid()?;
-    fs::write(POLICY, "max_active = 7\n")?;
+    fs::write(POLICY, format!("{HERE}max_active = 7\n"))?;
     run("dpkg", &["--install", "--force-confold", NEXT_PACKAGE])?;
     assert!(run("dpkg-query", &["--show", "chaos-daemon"])?.contains("next"));
     lab.time_to_normal(Duration::from_secs(2))?;
@@ -168,10 +168,10 @@ fn upgrading_ends_every_fault_and_runs_the_new_daemon() -> TestResult {
 
 fn an_upgrade_keeps_the_policy_and_a_stopped_daemon_stopped() -> TestResult {
     installed()?;
-    fs::write(POLICY, "max_active = 7\n")?;
+    fs::write(POLICY, format!("{HERE}max_active = 7\n"))?;
     systemctl(&["stop", SERVICE])?;
     run("dpkg", &["--install", "--force-confold", NEXT_PACKAGE])?;
-    assert_eq!(fs::read_to_string(POLICY)?, "max_active = 7\n");
+    assert_eq!(fs::read_to_string(POLICY)?, format!("{HERE}max_active = 7\n"));
     assert!(!is_active(SERVICE), "an upgrade started what the operator had stopped");
     assert!(unit::processes().is_empty());
     systemctl(&["start", SERVICE])?;

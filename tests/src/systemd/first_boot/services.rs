@@ -342,7 +342,7 @@ fn a_probe_counts_what_a_unit_logs_and_what_is_in_a_file_where_the_policy_names_
     for (file, words) in [
         (&*path("closed.log"), "cannot be read by the daemon"),
         (&path("link.log"), "symbolic link"),
-        ("/etc/shadow", "probe_logs = [\"/etc/shadow\"]"),
+        ("/etc/shadow", "\"/etc/shadow\"]"),
     ] {
         let said = logged(&["--file", file, "--match", "^root", "--max", "0"])?;
         assert!(said.contains(words) && !said.contains("entries match"), "{file}: {said}");

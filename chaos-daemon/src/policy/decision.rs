@@ -1,0 +1,323 @@
+//! The decision: a pure function from who asks, for what, where and when, to leave or a refusal.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::environment::{FIELD, texts};
+use super::experiments::admit_here;
+use super::refusal::{Refusal, quoted};
+use super::roles::{Reach, Who, reach};
+use super::{FaultTypeName, PROBE_COMMANDS, PROBE_KUBECONFIGS, Permit, Policy};
+use crate::request::facts::Precautions;
+use crate::request::{Act, ApiError, Caller, ErrorCode};
+use crate::spec::effect::Effect;
+use crate::spec::units::LONGEST_FAULT;
+use crate::spec::{Fault, FaultRequest, FaultType, Hoard, HostLimits};
+
+/// The rule that names types of faults.
+const FAULT_TYPES: &str = "fault_types";
+/// The rule that names interfaces.
+const INTERFACES: &str = "interfaces";
+/// The rule that bounds how long a fault lasts.
+const MAX_DURATION: &str = "max_duration_seconds";
+/// The rule that says what is not production's although a marker is in its name.
+const NOT_PRODUCTION: &str = "not_production";
+
+/// A fault that somebody wants.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// Who.
+    pub who: &'a Who,
+    /// The fault.
+    pub fault: &'a Fault,
+    /// How many are active beside it.
+    pub active: usize,
+    /// For what.
+    pub intent: Intent,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// What a fault is wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// To know what it would do by itself.
+    Plan,
+    /// To know what it would do in a run of an experiment.
+    PlanOfRun,
+    /// By itself.
+    Single,
+    /// In a run of an experiment, which was admitted when it began.
+    Run,
+}
+
+impl Intent {
+    fn act(self) -> Act {
+        match self {
+            Self::Plan | Self::PlanOfRun => Act::Plan,
+            Self::Single => Act::Inject,
+            Self::Run => Act::Run,
+        }
+    }
+}
+
+impl Policy {
+    /// Decides whether somebody may do this on this host at all. What it is done to is another question.
+    ///
+    /// # Errors
+    /// The rule that forbids it: of roles, or of what this host is.
+    pub fn admit(&self, who: &Who, act: Act) -> Result<(), Refusal> {
+        self.roles.admit(who, act)?;
+        match (&self.environment, reach(act)) {
+            (_, Reach::Nothing) | (None, Reach::Looks) => Ok(()),
+            (Some(here), _) if here.is_production() => {
+                let text = format!("this host is {}, where nobody may {act}", here.name());
+                Err(Refusal::new(FIELD, text))
+            }
+            (None, Reach::Changes) => {
+                let text = format!(
+                    "it is not said what this host is, so nobody may {act}: dry runs alone are done here"
+                );
+                Err(Refusal::new(FIELD, text).but_for(format!("{FIELD} = \"test\"")))
+            }
+            (Some(_), _) => Ok(()),
+        }
+    }
+
+    /// Why a single fault would be refused now, although it may be planned.
+    fn against_single(&self, who: &Who, now: Timestamp) -> Option<Refusal> {
+        let refused = self.admit(who, Act::Inject).and_then(|()| self.admit_single(now));
+        refused.err()
+    }
+
+    fn admit_single(&self, now: Timestamp) -> Result<(), Refusal> {
+        if !self.single_faults.any_time {
+            self.windows.admit(now).map_err(|refusal| Refusal {
+                message: format!("a single fault: {}", refusal.message),
+                ..refusal
+            })?;
+        }
+        self.admit_single_without_time()
+    }
+
+    /// Decides whether a single fault may be, at whatever time it has begun.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn admit_single_without_time(&self) -> Result<(), Refusal> {
+        self.experiments.admit_single(&self.single_faults)
+    }
+
+    /// Decides whether a fault may be started, or planned.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn permit(&self, asked: &Asked<'_>) -> Result<Permit, ApiError> {
+        let Asked { who, fault, active, intent, now } = asked;
+        self.admit(who, intent.act())?;
+        if *intent == Intent::Single {
+            self.admit_single(*now)?;
+        }
+        self.admit_type(fault)?;
+        self.admit_place(fault)?;
+        self.admit_duration(fault)?;
+        if *active >= self.max_active {
+            return Err(self.full(*active));
+        }
+        let against = (*intent == Intent::Plan).then(|| self.against_single(who, *now)).flatten();
+        Ok(Permit::of(self, against.map(|refusal| ApiError::from(refusal).message)))
+    }
+
+    fn full(&self, active: usize) -> ApiError {
+        ApiError::new(
+            ErrorCode::LimitReached,
+            format!("{active} faults are active, and the policy allows {} (`max_active`)", self.max_active),
+        )
+        .hint("remove one first, or wait until one ends")
+    }
+
+    fn admit_type(&self, fault: &Fault) -> Result<(), Refusal> {
+        let fault_type = fault.fault_type;
+        if !self.allows(fault_type) {
+            return Err(self.no_type(fault_type, format!("{} is not allowed", fault_type.name())));
+        }
+        if let Some(switch) = self.switched_off(fault_type) {
+            let text = format!("{switch} is off unless it is allowed");
+            return Err(Refusal::new(switch, text).but_for(format!("{switch} = true")));
+        }
+        let kills = match &fault.effect {
+            Effect::Hoard { what: Hoard::Oom { .. }, .. } => Some("oom kills"),
+            Effect::Files { failure, .. } | Effect::Sockets { failure, .. } => {
+                failure.signal.map(|_| "a signal may kill")
+            }
+            _ => None,
+        };
+        match kills {
+            Some(how) if !self.allows(FaultType::ProcessKill) => {
+                Err(self.no_type(FaultType::ProcessKill, format!("{how}, and process_kill is not allowed")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn no_type(&self, fault_type: FaultType, text: String) -> Refusal {
+        let allowed = self.fault_types.iter().flatten().map(|FaultTypeName(it)| quoted(it.name()));
+        Refusal::new(FAULT_TYPES, text).but_for_one_more(FAULT_TYPES, allowed, quoted(fault_type.name()))
+    }
+
+    fn admit_place(&self, fault: &Fault) -> Result<(), Refusal> {
+        let Some(allowed) = &self.interfaces else { return Ok(()) };
+        match fault.effect.interface() {
+            Some(interface) if !allowed.contains(interface) => {
+                let known = allowed.iter().map(|name| quoted(name));
+                Err(Refusal::new(INTERFACES, format!("interface {interface:?} is not allowed"))
+                    .but_for_one_more(INTERFACES, known, quoted(interface)))
+            }
+            None if matches!(fault.effect, Effect::Sever { .. }) => {
+                let text = "packets of a service on every interface are not allowed";
+                Err(Refusal::new(INTERFACES, text).unless("name an interface that it allows"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn admit_duration(&self, fault: &Fault) -> Result<(), Refusal> {
+        let longest = Duration::from_secs(self.max_duration_seconds);
+        if fault.duration <= longest {
+            return Ok(());
+        }
+        let asked = fault.duration.as_secs_f64();
+        let refusal = Refusal::new(
+            MAX_DURATION,
+            format!("{asked} s is longer than the {} s allowed", longest.as_secs()),
+        );
+        match fault.duration <= LONGEST_FAULT {
+            true => {
+                let whole = fault.duration.as_secs() + u64::from(fault.duration.subsec_nanos() > 0);
+                Err(refusal.but_for(format!("{MAX_DURATION} = {whole}")))
+            }
+            false => Err(refusal),
+        }
+    }
+
+    /// Refuses what bears a marker of production, by the names that a fault is aimed at.
+    ///
+    /// # Errors
+    /// The name, and the marker that is in it.
+    pub fn spare_production<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), Refusal> {
+        for name in names {
+            if let Some(marker) = self.production_markers.of(name)
+                && !self.not_production.contains(name)
+            {
+                let text = format!(
+                    "{name:?} is production's: it has the marker {marker:?}, and production is not touched"
+                );
+                let known = self.not_production.iter().map(|name| quoted(name));
+                return Err(Refusal::new("production_markers", text).but_for_one_more(
+                    NOT_PRODUCTION,
+                    known,
+                    quoted(name),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Policy::spare_production`], by everything that a request says of target and parameters.
+    ///
+    /// # Errors
+    /// The name, and the marker that is in it.
+    pub fn spare_production_in(&self, request: &FaultRequest) -> Result<(), Refusal> {
+        let target = serde_json::json!(request.target);
+        let params = request.params.values().flat_map(texts);
+        self.spare_production(texts(&target).into_iter().chain(params))
+    }
+
+    /// Decides whether somebody may be told what a preview of a fault of one of these types would tell.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn may_look(&self, who: &Who, previews: &[FaultType]) -> Result<(), ApiError> {
+        self.admit(who, Act::Plan)?;
+        if previews.iter().any(|preview| self.allows(*preview)) {
+            return Ok(());
+        }
+        let names: Vec<_> = previews.iter().map(|preview| preview.name()).collect();
+        let text = format!("none of {} is allowed, which would tell as much", names.join(", "));
+        let refusal = match previews {
+            [first, ..] => self.no_type(*first, text),
+            [] => Refusal::new(FAULT_TYPES, text),
+        };
+        Err(refusal.into())
+    }
+
+    /// Decides whether the program at `path` may be run by a probe for somebody.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn may_run(&self, who: &Who, path: &str) -> Result<(), ApiError> {
+        self.admit(who, Act::Probe)?;
+        if self.programs()?.contains(path) {
+            return Ok(());
+        }
+        let known = self.probe_commands.iter().map(|path| quoted(path));
+        let text = format!("{path:?} is not among the programs that probes may run");
+        Err(Refusal::new(PROBE_COMMANDS, text).but_for_one_more(PROBE_COMMANDS, known, quoted(path)).into())
+    }
+
+    /// Decides whether a cluster may be asked by a probe with the kubeconfig at `path` for somebody.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what it would have to say.
+    pub fn may_use(&self, who: &Who, path: &str) -> Result<(), ApiError> {
+        self.admit(who, Act::Probe)?;
+        if self.probe_kubeconfigs.contains(path) {
+            return Ok(());
+        }
+        let known = self.probe_kubeconfigs.iter().map(|path| quoted(path));
+        let text = format!("{path} is not among the kubeconfigs that probes may use");
+        Err(Refusal::new(PROBE_KUBECONFIGS, text)
+            .but_for_one_more(PROBE_KUBECONFIGS, known, quoted(path))
+            .into())
+    }
+
+    /// Decides whether an experiment that says this of itself may begin `now`. Returns the limits of this host within which it has to
+    /// stay.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what would be right.
+    pub fn may_begin(&self, who: &Who, has: &Precautions, now: Timestamp) -> Result<&HostLimits, ApiError> {
+        self.admit(who, Act::Run)?;
+        self.spare_production(has.texts.iter().map(String::as_str))?;
+        admit_here(self.environment.as_ref(), &has.environments)?;
+        self.experiments.admit(has)?;
+        self.windows.admit(now)?;
+        Ok(&self.host_limits)
+    }
+
+    /// The switch that has to be on for a type of fault, and is not. Each has the name of its type.
+    fn switched_off(&self, fault_type: FaultType) -> Option<&'static str> {
+        let on = match fault_type {
+            FaultType::ClockSkew => self.clock_skew,
+            FaultType::HostReboot => self.host_reboot,
+            FaultType::HostPanic => self.host_panic,
+            _ => true,
+        };
+        (!on).then(|| fault_type.name())
+    }
+
+    fn allows(&self, fault_type: FaultType) -> bool {
+        self.fault_types.as_ref().is_none_or(|allowed| allowed.contains(&FaultTypeName(fault_type)))
+    }
+
+    /// Somebody, as far as this policy asks: the supplementary groups are looked up where it names groups.
+    pub fn who(&self, caller: Caller, groups: impl FnOnce() -> Vec<u32>) -> Who {
+        let groups = if self.roles.name_groups() { groups() } else { Vec::new() };
+        Who { caller, groups }
+    }
+}
+
+#[cfg(test)]
+#[path = "decision_tests.rs"]
+mod tests;

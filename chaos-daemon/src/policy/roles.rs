@@ -1,0 +1,258 @@
+//! What a caller is, and what one of that role does.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::refusal::Refusal;
+use crate::request::{Act, Caller};
+
+/// The table of the policy file.
+const TABLE: &str = "roles";
+
+/// What a caller is to this daemon. Root is an admin, whatever the policy file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Looks at what is active and what has run.
+    Observer,
+    /// Looks, plans, stops, and approves what others have planned.
+    Approver,
+    /// Plans, probes, injects, runs experiments, and stops.
+    Operator,
+    /// An operator and approver who may name what belongs to others.
+    Admin,
+}
+
+impl Role {
+    /// Every role, from the least to the most.
+    pub const ALL: [Self; 4] = [Self::Observer, Self::Approver, Self::Operator, Self::Admin];
+
+    /// Its name in the policy file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Observer => "observer",
+            Self::Approver => "approver",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How far an act reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reach {
+    /// Nothing but what the daemon knows, or less than there was.
+    Nothing,
+    /// Looks at this host.
+    Looks,
+    /// Changes this host.
+    Changes,
+}
+
+/// How far this reaches.
+pub(super) fn reach(act: Act) -> Reach {
+    match act {
+        Act::Look | Act::End => Reach::Nothing,
+        Act::Plan | Act::Probe | Act::Register => Reach::Looks,
+        Act::Inject | Act::Run | Act::Schedule => Reach::Changes,
+    }
+}
+
+impl Role {
+    /// Whether one of this role does it.
+    pub fn does(self, act: Act) -> bool {
+        match act {
+            Act::Look => true,
+            Act::End | Act::Plan => self != Self::Observer,
+            Act::Probe | Act::Register | Act::Inject | Act::Run | Act::Schedule => {
+                matches!(self, Self::Operator | Self::Admin)
+            }
+        }
+    }
+}
+
+/// Who asks: a caller with the groups that count beside its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    /// The caller.
+    pub caller: Caller,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+impl From<Caller> for Who {
+    /// Without supplementary groups.
+    fn from(caller: Caller) -> Self {
+        Self { caller, groups: Vec::new() }
+    }
+}
+
+/// Who has which role.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Roles {
+    /// Those who look.
+    pub observer: Members,
+    /// Those who approve.
+    pub approver: Members,
+    /// Those who inject.
+    pub operator: Members,
+    /// Those who may do all of it, and name what belongs to others.
+    pub admin: Members,
+    /// The role of everybody else who may open the socket. Default: operator where the policy names no operator, and observer elsewhere.
+    pub others: Option<Role>,
+}
+
+/// Callers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Members {
+    /// By user id.
+    pub uids: BTreeSet<u32>,
+    /// By group id, a caller's own or a supplementary one.
+    pub gids: BTreeSet<u32>,
+    /// By the context id of a vsock.
+    pub vsock_cids: BTreeSet<u32>,
+}
+
+impl Members {
+    fn is_empty(&self) -> bool {
+        self.uids.is_empty() && self.gids.is_empty() && self.vsock_cids.is_empty()
+    }
+
+    fn has(&self, caller: Caller, groups: &[u32]) -> bool {
+        match caller {
+            Caller::Unix { uid, gid, .. } => {
+                self.uids.contains(&uid)
+                    || self.gids.contains(&gid)
+                    || groups.iter().any(|gid| self.gids.contains(gid))
+            }
+            Caller::Vsock { cid } => self.vsock_cids.contains(&cid),
+        }
+    }
+
+    /// The refusal that would not be if the caller were one of them, as those of this role.
+    fn lacking(&self, caller: Caller, role: Role, refusal: Refusal) -> Refusal {
+        let (kind, all, one) = match caller {
+            Caller::Unix { uid, .. } => ("uids", &self.uids, uid),
+            Caller::Vsock { cid } => ("vsock_cids", &self.vsock_cids, cid),
+        };
+        refusal.but_for_one_more(&format!("{TABLE}.{role}.{kind}"), all.iter().copied(), one)
+    }
+}
+
+impl Roles {
+    fn members(&self, role: Role) -> &Members {
+        match role {
+            Role::Observer => &self.observer,
+            Role::Approver => &self.approver,
+            Role::Operator => &self.operator,
+            Role::Admin => &self.admin,
+        }
+    }
+
+    /// The roles of somebody: all that name the caller or a group of it, or that of everybody else.
+    pub fn of(&self, who: &Who) -> BTreeSet<Role> {
+        let Who { caller, groups } = who;
+        let caller = *caller;
+        if matches!(caller, Caller::Unix { uid: 0, .. }) {
+            return BTreeSet::from([Role::Admin]);
+        }
+        let named: BTreeSet<_> =
+            Role::ALL.into_iter().filter(|role| self.members(*role).has(caller, groups)).collect();
+        if named.is_empty() { BTreeSet::from([self.others()]) } else { named }
+    }
+
+    fn others(&self) -> Role {
+        self.others.unwrap_or(if self.operator.is_empty() { Role::Operator } else { Role::Observer })
+    }
+
+    /// Whether a group has a role.
+    pub(super) fn name_groups(&self) -> bool {
+        Role::ALL.iter().any(|role| !self.members(*role).gids.is_empty())
+    }
+
+    /// Whether somebody may do this by its role.
+    ///
+    /// # Errors
+    /// Which role may, and the line that would give it.
+    pub(super) fn admit(&self, who: &Who, act: Act) -> Result<(), Refusal> {
+        let caller = who.caller;
+        let roles = self.of(who);
+        if roles.iter().any(|role| role.does(act)) {
+            return Ok(());
+        }
+        // Whoever plans will want to inject.
+        let able = Role::Operator;
+        let roles: Vec<_> = roles.iter().map(|role| role.name()).collect();
+        let text = format!("{caller} may not {act}: its role is {}", roles.join(" and "));
+        Err(self.members(able).lacking(caller, able, Refusal::new(format!("{TABLE}.{able}"), text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32) -> Caller {
+        Caller::Unix { uid, gid: uid, pid: 7 }
+    }
+
+    fn with(uid: u32, groups: &[u32]) -> Who {
+        Who { caller: user(uid), groups: groups.to_vec() }
+    }
+
+    fn roles(text: &str) -> Roles {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn whoever_may_open_the_socket_is_an_operator_until_one_is_named() {
+        assert_eq!(Roles::default().of(&with(1000, &[])), [Role::Operator].into());
+        let named = roles("operator.uids = [1000]\nadmin.gids = [27]\nobserver.vsock_cids = [3]");
+        assert_eq!(named.of(&with(1000, &[])), [Role::Operator].into());
+        assert_eq!(named.of(&with(1001, &[])), [Role::Observer].into());
+        assert_eq!(named.of(&with(1001, &[4, 27])), [Role::Admin].into());
+        assert_eq!(named.of(&with(1000, &[27])), [Role::Operator, Role::Admin].into());
+        assert_eq!(named.of(&Caller::Vsock { cid: 3 }.into()), [Role::Observer].into());
+        assert_eq!(roles("others = \"approver\"").of(&with(5, &[])), [Role::Approver].into());
+        assert_eq!(roles("others = \"observer\"").of(&with(0, &[])), [Role::Admin].into());
+    }
+
+    #[test]
+    fn each_act_is_of_the_roles_of_this_table() {
+        // Observer, approver, operator, admin.
+        let table = [
+            (Act::Look, [true, true, true, true]),
+            (Act::End, [false, true, true, true]),
+            (Act::Plan, [false, true, true, true]),
+            (Act::Probe, [false, false, true, true]),
+            (Act::Register, [false, false, true, true]),
+            (Act::Inject, [false, false, true, true]),
+            (Act::Run, [false, false, true, true]),
+            (Act::Schedule, [false, false, true, true]),
+        ];
+        assert_eq!(table.map(|(act, _)| act), Act::ALL);
+        for (act, able) in table {
+            assert_eq!(Role::ALL.map(|role| role.does(act)), able, "{act:?}");
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_refusal_gives_the_role_to_who_was_refused_and_to_nobody_else() {
+        let roles = roles("others = \"observer\"\noperator.uids = [1]");
+        let refusal = roles.admit(&user(9).into(), Act::Inject).unwrap_err();
+        let super::super::refusal::Way::Lines { full, told } = &refusal.way else { panic!("{refusal:?}") };
+        assert_eq!(full, "roles.operator.uids = [1, 9]");
+        assert_eq!(told, "roles.operator.uids = [\u{2026}, 9]");
+        assert!(roles.admit(&user(9).into(), Act::Look).is_ok());
+    }
+}

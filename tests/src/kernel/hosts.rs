@@ -1,0 +1,295 @@
+//! What the policy says of a host decides before anything else, and a policy that is read again holds at once.
+
+use std::fs;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::scene::Scene;
+use super::{Context, Outcome, TestResult, tests};
+use crate::daemon::binary;
+use crate::late::HANG;
+use crate::pair::INTERFACE;
+use crate::process::wait_until;
+use crate::{Daemon, Error, Mcp, Result};
+
+tests![
+    a_host_of_which_nothing_is_said_has_dry_runs_alone_and_production_not_even_those,
+    what_has_a_marker_of_production_is_refused_by_name_and_an_exception_lets_it_be,
+    a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so,
+    a_policy_that_cannot_be_read_again_leaves_the_one_before,
+    between_two_policies_nothing_begins_that_neither_permits,
+];
+
+/// How many injections are tried while the policy changes.
+const TRIES: usize = 400;
+
+struct PolicyFile {
+    folder: TempDir,
+}
+
+impl PolicyFile {
+    fn new(text: &str) -> Result<Self> {
+        let folder = tempfile::tempdir().map_err(Error::io("create", "a folder"))?;
+        let file = Self { folder };
+        file.write(text)?;
+        Ok(file)
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("policy.toml")
+    }
+
+    fn write(&self, text: &str) -> Result<()> {
+        let (path, next) = (self.path(), self.folder.path().join("next"));
+        fs::write(&next, text).map_err(Error::io("write", next.display().to_string()))?;
+        // A reader sees the one or the other.
+        fs::rename(&next, &path).map_err(Error::io("replace", path.display().to_string()))
+    }
+
+    fn scene(&self) -> Result<Scene> {
+        let path = self.path();
+        Scene::of(Daemon::start_unsaid(|command| {
+            command.arg("--policy").arg(path);
+        })?)
+    }
+}
+
+/// Has the daemon read its policy again, and waits until it says that it has.
+fn reload(daemon: &Daemon, said: &str) -> Result<()> {
+    let before = daemon.log().matches(said).count();
+    let injector = daemon.injector().ok_or(Error::Different("no injector".into()))?;
+    injector.signal(Signal::SIGHUP);
+    match wait_until(HANG, || daemon.log().matches(said).count() > before) {
+        true => Ok(()),
+        false => Err(Error::Hung { what: format!("{said:?} in the log:\n{}", daemon.log()) }),
+    }
+}
+
+const READ: &str = "the policy was read again";
+
+fn plan(mcp: &Mcp, registration: &Value) -> Result<(Value, bool)> {
+    let mut asked = registration.clone();
+    if let Some(fields) = asked.as_object_mut() {
+        fields.remove("action");
+    }
+    let answer = mcp.call_tool("chaos_plan", asked)?;
+    Ok((answer.json, answer.is_error))
+}
+
+fn a_host_of_which_nothing_is_said_has_dry_runs_alone_and_production_not_even_those(
+    _: &Context,
+) -> TestResult {
+    let file = PolicyFile::new("")?;
+    let scene = file.scene()?;
+    let [code, message, hint] = scene.inject_refused(json!({}))?;
+    assert!(code == "POLICY_DENIED" && message.contains("not said what this host is"), "{message}");
+    assert!(hint.contains("environment = \"test\""), "{hint}");
+    let (told, failed) = plan(&scene.mcp, &scene.registration(json!({})))?;
+    assert!(!failed && told["warnings"][0].as_str().is_some_and(|said| said.contains("not said")), "{told}");
+    scene.assert_untouched()?;
+    drop(scene);
+    for name in ["production", "PROD"] {
+        file.write(&format!("environment = \"{name}\"\n"))?;
+        let scene = file.scene()?;
+        let answer = scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?;
+        assert!(answer.is_error && answer.json["error"]["code"] == "POLICY_DENIED", "{}", answer.json);
+        let (told, failed) = plan(&scene.mcp, &scene.registration(json!({})))?;
+        assert!(failed && told.to_string().contains(&format!("this host is {name}")), "{told}");
+        for (tool, arguments) in
+            [("chaos_probe", json!({"arguments": ["tcp", "127.0.0.1:1"]})), ("chaos_targets", json!({}))]
+        {
+            let answer = scene.mcp.call_tool(tool, arguments)?;
+            assert!(
+                answer.is_error && answer.json.to_string().contains("POLICY_DENIED"),
+                "{tool}: {}",
+                answer.json
+            );
+        }
+        scene.mcp.call_tool("chaos_status", json!({}))?.ok()?;
+        scene.mcp.call_tool("chaos_stop", json!({}))?.ok()?;
+        scene.assert_untouched()?;
+    }
+    // What the command line says of the host may not be another thing.
+    let started = Daemon::start_with(|command| {
+        command.arg("--policy").arg(file.path());
+    });
+    let Err(error) = started else { return Err("started as two hosts at once".into()) };
+    assert!(error.to_string().contains("say it once"), "{error}");
+    Ok(Outcome::Pass)
+}
+
+fn what_has_a_marker_of_production_is_refused_by_name_and_an_exception_lets_it_be(_: &Context) -> TestResult {
+    let file = PolicyFile::new("environment = \"test\"\nproduction_markers = [\"near*\", \"prod\"]\n")?;
+    let scene = file.scene()?;
+    let name = scene.pair.near.name().to_owned();
+    // By what is asked for.
+    let marked = json!({"target": {"netns": name, "interface": INTERFACE, "host": "db.prod.internal"}});
+    let [code, message, hint] = scene.inject_refused(marked)?;
+    assert!(code == "POLICY_DENIED" && message.contains("db.prod.internal"), "{message}");
+    assert!(hint.contains("not_production = [\"db.prod.internal\"]"), "{hint}");
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"}))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
+    // And a marker that the name of the network namespace fits.
+    file.write(&format!(
+        "environment = \"test\"\nproduction_markers = [\"{}*\"]\n",
+        &name[..name.len() - 1]
+    ))?;
+    reload(&scene.daemon, READ)?;
+    let [_, message, _] = scene.inject_refused(json!({}))?;
+    assert!(message.contains(&name), "{message}");
+    file.write(&format!(
+        "environment = \"test\"\nproduction_markers = [\"{}*\"]\nnot_production = [\"{name}\"]\n",
+        &name[..name.len() - 1]
+    ))?;
+    reload(&scene.daemon, READ)?;
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"}))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// The state of a fault that `status` tells of, and why it has ended.
+fn state(mcp: &Mcp, name: &str) -> Result<(String, String)> {
+    let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
+    let faults =
+        status["active_faults"].as_array().into_iter().chain(status["recent_faults"].as_array()).flatten();
+    let told = faults.into_iter().find(|fault| fault["fault_name"] == name || fault["name"] == name).cloned();
+    let text = |key: &str| told.as_ref().and_then(|told| told[key].as_str()).unwrap_or_default().to_owned();
+    Ok((text("state"), text("note")))
+}
+
+fn a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so(_: &Context) -> TestResult {
+    let file = PolicyFile::new("environment = \"test\"\n")?;
+    let scene = file.scene()?;
+    for (rule, words) in [
+        ("environment = \"production\"\n", "this host is production"),
+        ("environment = \"test\"\nfault_types = [\"latency\"]\n", "network_partition is not allowed"),
+        ("environment = \"test\"\ninterfaces = [\"eth77\"]\n", "is not allowed"),
+        ("environment = \"test\"\nmax_duration_seconds = 5\n", "longer than the 5 s allowed"),
+        ("environment = \"test\"\nexperiments.require_gate = true\n", "single fault"),
+        ("environment = \"test\"\n[protect]\ntcp_ports = [22, 5432]\n", "protect.tcp_ports"),
+    ] {
+        scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+        scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"}))?.ok()?;
+        // One that allows it still ends nothing.
+        file.write("environment = \"test\"\nmax_active = 7\n")?;
+        reload(&scene.daemon, READ)?;
+        let (now, _) = state(&scene.mcp, "f")?;
+        assert!(matches!(&*now, "no_traffic" | "effective"), "{rule}: {now}");
+        file.write(rule)?;
+        reload(&scene.daemon, READ)?;
+        let mut last = (String::new(), String::new());
+        let ended = wait_until(HANG, || {
+            last = state(&scene.mcp, "f").unwrap_or_default();
+            !matches!(&*last.0, "no_traffic" | "effective" | "ending")
+        });
+        assert!(ended, "{rule}: it goes on: {last:?}");
+        let log = scene.daemon.log();
+        let told = log.lines().rfind(|line| line.contains("no longer allows it: ending it"));
+        assert!(told.is_some_and(|line| line.contains(words)), "{rule}: {told:?}");
+        file.write("environment = \"test\"\n")?;
+        reload(&scene.daemon, READ)?;
+        scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_policy_that_cannot_be_read_again_leaves_the_one_before(_: &Context) -> TestResult {
+    let file = PolicyFile::new("environment = \"test\"\nmax_duration_seconds = 40\n")?;
+    let scene = file.scene()?;
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"}))?.ok()?;
+    for text in ["environment = ", "environment = \"prod-eu\"\n", "uids = [1]\n", "max_active = 0\n"] {
+        file.write(text)?;
+        reload(&scene.daemon, "the policy was not read again")?;
+        let checked =
+            Command::new(binary("chaosctl")?).args(["policy", "check", "--file"]).arg(file.path()).output();
+        let checked = checked.map_err(Error::io("run", "chaosctl policy check"))?;
+        assert_eq!(checked.status.code(), Some(1), "{text:?}");
+    }
+    let (now, _) = state(&scene.mcp, "f")?;
+    assert!(matches!(&*now, "no_traffic" | "effective"), "{now}");
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
+    let [_, message, _] = scene.inject_refused(json!({"duration_seconds": 50}))?;
+    assert!(message.contains("longer than the 40 s"), "{message}");
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn between_two_policies_nothing_begins_that_neither_permits(_: &Context) -> TestResult {
+    let one = "environment = \"test\"\nfault_types = [\"latency\", \"network_partition\"]\nmax_duration_seconds = 20\n";
+    let other = "environment = \"test\"\nfault_types = [\"connect_error\", \"network_partition\"]\nmax_duration_seconds = 30\n";
+    let file = PolicyFile::new(one)?;
+    let scene = file.scene()?;
+    let target = json!({"netns": scene.pair.near.name(), "interface": INTERFACE, "cidr": "10.77.0.2"});
+    // Neither permits these: a type that neither has, and a length that only the other has, for a type that only one has.
+    let kinds = [
+        (
+            "partition",
+            json!({"fault_type": "timeout", "duration_seconds": 5, "target": target, "params": {}}),
+        ),
+        (
+            "long",
+            json!({"fault_type": "network_partition", "duration_seconds": 40, "target": target, "params": {}}),
+        ),
+        (
+            "both",
+            json!({"fault_type": "network_partition", "duration_seconds": 5, "target": target, "params": {}}),
+        ),
+    ];
+    for (name, fault) in &kinds {
+        let mut words = fault.clone();
+        (words["fault_name"], words["action"], words["probability"]) =
+            (json!(name), json!("register"), json!(1));
+        scene.mcp.call_tool("chaos_inject_fault", words)?.ok()?;
+    }
+    let tries = std::env::var("CHAOS_TEST_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(TRIES);
+    let injector = scene.daemon.injector().ok_or(Error::Different("no injector".into()))?;
+    let over = AtomicBool::new(false);
+    let (begun, mut injected, mut refused, mut wrong) = (Instant::now(), 0, 0, 0);
+    std::thread::scope(|scope| -> TestResult {
+        let changing = scope.spawn(|| -> Result<()> {
+            // At whatever moment of an injection, and of one after the other.
+            for number in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
+                file.write(if number % 2 == 0 { other } else { one })?;
+                injector.signal(Signal::SIGHUP);
+                std::thread::sleep(Duration::from_millis(number % 29));
+            }
+            Ok(())
+        });
+        let tried = (0..tries).try_for_each(|number| -> Result<()> {
+            let (name, _) = &kinds[number % kinds.len()];
+            let asked = json!({"fault_name": name, "action": "inject"});
+            let answer = scene.mcp.call_tool("chaos_inject_fault", asked)?;
+            match (answer.is_error, *name) {
+                (true, _) => refused += 1,
+                (false, "both") => injected += 1,
+                (false, _) => wrong += 1,
+            }
+            scene.mcp.call_tool("chaos_stop", json!({"fault_name": name}))?.ok().map(drop)
+        });
+        over.store(true, Ordering::Relaxed);
+        changing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        tried?;
+        Ok(Outcome::Pass)
+    })?;
+    println!(
+        "{tries} tries in {:?}: {injected} injected, {refused} refused, {wrong} that neither permits",
+        begun.elapsed()
+    );
+    assert_eq!(wrong, 0);
+    assert!(injected > 0 && scene.daemon.log().matches(READ).count() > 1);
+    for (name, _) in &kinds {
+        scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": name, "action": "remove"}))?.ok()?;
+    }
+    scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
