@@ -71,6 +71,7 @@ const TIDY: Ask = ("tidy", &[]);
 const CLIPPY: Ask = ("clippy", &[]);
 const OBJECT: Ask = ("ebpf", &[]);
 const DAEMON: Ask = ("unit", &["chaos-daemon"]);
+const SEARCH: Ask = ("unit", &["chaos-search"]);
 const COMMON: Ask = ("unit", &["chaos-common"]);
 const TESTS: Ask = ("unit", &["chaos-tests"]);
 const XTASK: Ask = ("unit", &["xtask"]);
@@ -138,6 +139,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("chaos-daemon/src/fuzzing/", &[DAEMON]),
     ("chaos-daemon/tests/mcp/", &[DAEMON]),
     ("chaos-daemon/experiments/", &[DAEMON, ("servers", &[])]),
+    ("chaos-daemon/search/", &[SEARCH]),
     // What holds, ends and recovers faults, of every kind.
     (
         "chaos-daemon/",
