@@ -69,25 +69,30 @@ impl Candidate {
         }
     }
 
-    /// The same with another rung at a place that it has.
+    /// The same with another rung at a place; a fault that begins at once gets a gap.
     pub fn with(&self, place: Place, rung: u32) -> Candidate {
         let mut changed = self.clone();
-        match place {
-            Place::Duration => changed.duration = rung,
+        changed.set(place, rung);
+        changed
+    }
+
+    /// Puts another rung at a place.
+    pub(crate) fn set(&mut self, place: Place, rung: u32) {
+        let chosen = match place {
+            Place::Duration => return self.duration = rung,
             Place::Parameter { kind, .. } | Place::Gap { kind } => {
-                let Some(chosen) = changed.faults.iter_mut().find(|chosen| chosen.kind == kind) else {
-                    return changed;
-                };
-                match place {
-                    Place::Parameter { parameter, .. } if parameter < chosen.rungs.len() => {
-                        chosen.rungs[parameter] = rung;
-                    }
-                    Place::Gap { .. } => chosen.after = Some(rung),
-                    _ => {}
+                self.faults.iter_mut().find(|chosen| chosen.kind == kind)
+            }
+        };
+        match (chosen, place) {
+            (Some(chosen), Place::Gap { .. }) => chosen.after = Some(rung),
+            (Some(chosen), Place::Parameter { parameter, .. }) => {
+                if let Some(at) = chosen.rungs.get_mut(parameter) {
+                    *at = rung;
                 }
             }
+            _ => {}
         }
-        changed
     }
 
     /// Only those of its faults that are of these kinds; one that is alone begins at once.

@@ -1,5 +1,7 @@
 //! Up many rays, until something fails.
 
+use std::collections::HashSet;
+
 use crate::candidate::Candidate;
 use crate::known::{Known, Verdict};
 use crate::minimise::{minimise, way};
@@ -8,8 +10,9 @@ use crate::ray::{Ray, affordable};
 use crate::spec::Spec;
 use crate::step::{Finish, Next};
 
-/// The most ways to choose what is not ordered in a combination of faults.
+/// The most ways to choose what is not ordered in a combination of faults, and the most rays in all.
 const SAMPLES: u32 = 24;
+const RAYS: usize = 2000;
 
 /// The next step: up some ray, or down from what has failed.
 pub(crate) fn explore(known: &Known<'_>, steps: usize) -> Next {
@@ -102,7 +105,7 @@ fn upwards(known: &Known<'_>, steps: usize) -> Next {
 fn tops(spec: &Spec) -> Vec<Candidate> {
     let space = &spec.space;
     let combinations = space.combinations();
-    let mut tops: Vec<Candidate> = Vec::new();
+    let (mut tops, mut known) = (Vec::new(), HashSet::new());
     for sample in 0..SAMPLES {
         for (at, shape) in combinations.iter().enumerate() {
             let choices = space.choices(shape);
@@ -125,10 +128,10 @@ fn tops(spec: &Spec) -> Vec<Candidate> {
                     let shift = chance(spec.seed, (at * 64 + dimension) as u64);
                     (spread(sample, dimension, shift) * f64::from(rungs)) as u32
                 };
-                top = top.with(place, rung);
+                top.set(place, rung);
             }
             let top = affordable(spec, top);
-            if !tops.contains(&top) {
+            if tops.len() < RAYS && known.insert(top.clone()) {
                 tops.push(top);
             }
         }

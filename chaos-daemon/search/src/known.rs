@@ -25,6 +25,12 @@ impl Point {
         self.margins.iter().sum::<f64>() / self.margins.len().max(1) as f64
     }
 
+    /// By how much it fails when it fails: a run that lies makes no failure better.
+    pub(crate) fn when_it_fails(&self) -> f64 {
+        let failures = self.margins.iter().filter(|margin| **margin > 0.0);
+        failures.sum::<f64>() / self.failures().max(1) as f64
+    }
+
     /// How many runs have failed.
     pub(crate) fn failures(&self) -> usize {
         self.margins.iter().filter(|margin| **margin > 0.0).count()

@@ -1,7 +1,7 @@
 //! A way from a mild candidate to a harsh one, and what is known of where on it the failures begin.
 
 use crate::candidate::{Candidate, Place};
-use crate::known::Known;
+use crate::known::{Known, Point};
 use crate::space::Space;
 use crate::spec::Spec;
 
@@ -30,9 +30,11 @@ impl Ray {
     pub(crate) fn at(&self, number: u32) -> Candidate {
         let share =
             if self.last == 0 { 1.0 } else { f64::from(number.min(self.last)) / f64::from(self.last) };
-        self.moving.iter().fold(self.top.clone(), |candidate, (place, from, to)| {
-            candidate.with(*place, from + (f64::from(to - from) * share).round() as u32)
-        })
+        let mut candidate = self.top.clone();
+        for (place, from, to) in &self.moving {
+            candidate.set(*place, from + (f64::from(to - from) * share).round() as u32);
+        }
+        candidate
     }
 
     /// How much larger the values of the second candidate are than those of the first, as the largest share.
@@ -48,8 +50,14 @@ impl Ray {
 
     /// The highest number of which something at least as harsh has held.
     pub(crate) fn highest_held(&self, known: &Known<'_>) -> Option<u32> {
-        let held = known.points.iter().filter(|point| point.held(1));
-        held.filter_map(|point| self.below(known.space(), &point.candidate)).max()
+        let bottom = self.at(0);
+        let tells = |point: &&Point| point.held(1) && known.space().is_within(&bottom, &point.candidate);
+        known
+            .points
+            .iter()
+            .filter(tells)
+            .filter_map(|point| self.below(known.space(), &point.candidate))
+            .max()
     }
 
     /// The highest number that is within a candidate.

@@ -44,7 +44,7 @@ pub enum State {
 pub struct Best {
     /// The failure.
     pub candidate: Candidate,
-    /// The mean margin of its runs.
+    /// The mean margin of its runs that failed.
     pub margin: f64,
     /// How many runs of it have shown something, and how many of those failed.
     pub runs: (usize, usize),
@@ -225,7 +225,7 @@ impl Search {
             let magnitude = self.spec.space.magnitude(&point.candidate);
             let faults = point.candidate.faults.len();
             let seconds = self.spec.space.seconds(&point.candidate);
-            (point.margins.len() < repeats, rank(point.mean(), magnitude, seconds), faults)
+            (point.margins.len() < repeats, rank(point.when_it_fails(), magnitude, seconds), faults)
         };
         let point = known.points.iter().filter(|point| point.failed(1)).min_by_key(ranked)?;
         let runs = (point.margins.len(), point.failures());
@@ -235,7 +235,7 @@ impl Search {
         });
         Some(Best {
             candidate: point.candidate.clone(),
-            margin: point.mean(),
+            margin: point.when_it_fails(),
             runs,
             fails: wilson(runs.1, runs.0),
             confirmed: runs.0 >= repeats,

@@ -200,6 +200,24 @@ fn a_lone_run_that_lies_does_not_decide() {
 }
 
 #[test]
+fn a_lone_run_that_lies_does_not_keep_two_faults_from_being_found() {
+    let space = faults(3);
+    for lie in 0..20 {
+        let mut search = Search::new(spec(faults(3))).unwrap();
+        let mut step = 0;
+        complete(&mut search, |candidate| {
+            step += 1;
+            let fails = value(&space, candidate, 0) >= 30.0 && value(&space, candidate, 2) >= 30.0;
+            if fails != (step == lie + 1) { 2.0 } else { -0.5 }
+        });
+        let best = search.best().unwrap();
+        let found = value(&space, &best.candidate, 0);
+        assert_eq!(best.candidate.kinds(), [0, 2], "{lie}: {:#?}", search.history());
+        assert!((30.0..33.0).contains(&found), "{found} with lie {lie}: {:#?}", search.history());
+    }
+}
+
+#[test]
 fn where_more_violation_is_predicted_than_may_be_a_search_stops() {
     let space = delay();
     let mut spec = spec(delay());

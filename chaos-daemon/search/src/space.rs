@@ -94,7 +94,10 @@ pub struct Ladder {
 impl TryFrom<LadderWords> for Ladder {
     type Error = Invalid;
 
-    fn try_from(words: LadderWords) -> Result<Ladder, Invalid> {
+    fn try_from(mut words: LadderWords) -> Result<Ladder, Invalid> {
+        if let Values::Range { from, to, step, .. } = &mut words.values {
+            (*from, *to, *step) = (exact(*from), exact(*to), step.map(exact));
+        }
         let mut numbers = match &words.values {
             Values::Set(set) if set.is_empty() || set.len() > MOST_RUNGS => {
                 return Err(Invalid::new("a set", format!("has {} values", set.len()), "1 to 2000"));
@@ -117,7 +120,6 @@ impl From<Ladder> for LadderWords {
 
 fn rungs(from: f64, to: f64, scale: Scale, step: Option<f64>, whole: bool) -> Result<Vec<f64>, Invalid> {
     let wrong = |what: String, must: &str| Err(Invalid::new("a range", what, must));
-    let (from, to) = (exact(from), exact(to));
     if !(from.is_finite() && to.is_finite() && from <= to) {
         return wrong(format!("goes from {from} to {to}"), "upwards, in finite numbers");
     }
@@ -397,8 +399,9 @@ impl Space {
             let ordered =
                 parameters.iter().enumerate().filter(|(_, parameter)| parameter.ladder.is_ordered());
             let most = ordered.map(|(at, parameter)| {
-                let low = less.map_or(0.0, |less| parameter.ladder.position(less.rungs[at]));
-                parameter.ladder.position(chosen.rungs[at]) - low
+                let position =
+                    |of: &Chosen| of.rungs.get(at).map_or(0.0, |rung| parameter.ladder.position(*rung));
+                position(chosen) - less.map_or(0.0, position)
             });
             most.reduce(f64::max).unwrap_or(if less.is_some() { 0.0 } else { 1.0 }).max(0.0)
         };

@@ -26,7 +26,8 @@ pub struct Step {
 pub enum Finish {
     /// The mildest failure is known as precisely as was asked for, or as noise lets it be.
     Found,
-    /// Nothing fails up to the harshest. Of what is not ordered, such as an offset, up to 24 choices were tried.
+    /// Nothing fails up to the harshest. Of what is not ordered, such as an offset, 24 choices at most were tried,
+    /// spread evenly; fewer where there are very many combinations of faults.
     NothingFails,
     /// Of whatever would tell more, more violation is predicted than is allowed.
     TooHarsh,

@@ -6,8 +6,8 @@ mod text;
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::Place;
-use crate::known::Point;
-use crate::search::Search;
+use crate::known::{Known, Point};
+use crate::search::{Best, Search};
 use crate::space::{Ladder, Value};
 
 pub use svg::svg;
@@ -72,7 +72,7 @@ impl Search {
             1 | 2 => vec![&varied[..]],
             _ => varied.chunks(1).take(MOST_PANELS).collect(),
         };
-        let best = self.best();
+        let (known, best) = (self.known(), self.best());
         let title = match &best {
             Some(best) => {
                 format!("Fails by {:.1} % at {}", best.margin * 100.0, space.setting(&best.candidate))
@@ -82,13 +82,11 @@ impl Search {
         Picture {
             title,
             left_out: varied.len() - groups.iter().map(|group| group.len()).sum::<usize>(),
-            panels: groups.into_iter().map(|places| self.panel(places)).collect(),
+            panels: groups.into_iter().map(|places| self.panel(places, &known, best.as_ref())).collect(),
         }
     }
 
-    fn panel(&self, places: &[Place]) -> Panel {
-        let known = self.known();
-        let best = self.best();
+    fn panel(&self, places: &[Place], known: &Known<'_>, best: Option<&Best>) -> Panel {
         let at = |candidate: &crate::Candidate| {
             places.iter().map(|place| candidate.rung(*place)).collect::<Option<Vec<u32>>>()
         };
@@ -97,10 +95,10 @@ impl Search {
                 at: at(&point.candidate)?,
                 margin: point.mean(),
                 runs: point.margins.len(),
-                best: best.as_ref().is_some_and(|best| best.candidate == point.candidate),
+                best: best.is_some_and(|best| best.candidate == point.candidate),
             })
         };
-        let begins = best.as_ref().and_then(|best| best.begins.as_ref());
+        let begins = best.and_then(|best| best.begins.as_ref());
         Panel {
             axes: places.iter().filter_map(|place| self.axis(*place)).collect(),
             dots: known.points.iter().filter(|point| !point.margins.is_empty()).filter_map(dot).collect(),
