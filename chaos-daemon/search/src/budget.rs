@@ -10,13 +10,16 @@ use crate::error::Invalid;
 pub struct Budget {
     /// The most runs, with those that show nothing.
     pub runs: u32,
-    /// The most seconds on the clock, with the time to recover. A run is begun only if it will end in time: by its own length, and by
-    /// the most that a run before has taken beyond that.
+    /// The most seconds on the clock, with the time to recover. A run is begun only if it will end in time, by its own length and
+    /// `overhead_seconds`. If a run before has taken more than that beyond its length, so does the next.
     pub seconds: f64,
     /// The largest [magnitude](crate::Space::magnitude) of a candidate.
     pub magnitude: f64,
     /// The most of violation in sum. A run counts by what was predicted of it, or by what it showed if that is more.
     pub violation: f64,
+    /// How many seconds a run takes beyond the length of its faults.
+    #[serde(default)]
+    pub overhead_seconds: f64,
     /// How many seconds the system has to itself before the next run.
     #[serde(default)]
     pub recovery_seconds: f64,
@@ -55,6 +58,7 @@ impl Budget {
             ("seconds", self.seconds),
             ("magnitude", self.magnitude),
             ("violation", self.violation),
+            ("overhead_seconds", self.overhead_seconds),
             ("recovery_seconds", self.recovery_seconds),
         ];
         match numbers.iter().find(|(_, number)| !(number.is_finite() && *number >= 0.0)) {
@@ -72,9 +76,10 @@ impl Budget {
     /// What there would not be enough of for one more run of so many seconds and so much predicted violation.
     pub fn lacks(&self, cost: &Cost, seconds: f64, violation: f64) -> Option<Spent> {
         let recovery = if cost.runs == 0 { 0.0 } else { self.recovery_seconds };
+        let overhead = cost.overrun.max(self.overhead_seconds);
         if cost.runs >= self.runs {
             Some(Spent::Runs)
-        } else if cost.seconds + recovery + seconds + cost.overrun > self.seconds {
+        } else if cost.seconds + recovery + seconds + overhead > self.seconds {
             Some(Spent::Seconds)
         } else if cost.violation + violation.max(0.0) > self.violation {
             Some(Spent::Violation)

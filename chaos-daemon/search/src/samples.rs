@@ -54,6 +54,7 @@ pub(crate) fn budget() -> Budget {
         seconds: 1e5,
         magnitude: 16.0,
         violation: 1e5,
+        overhead_seconds: 1.0,
         recovery_seconds: 10.0,
         stage_percent: 10,
     }

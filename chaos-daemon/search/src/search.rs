@@ -110,6 +110,7 @@ impl Search {
             &mut spec.budget.seconds,
             &mut spec.budget.magnitude,
             &mut spec.budget.violation,
+            &mut spec.budget.overhead_seconds,
             &mut spec.budget.recovery_seconds,
         ];
         numbers.into_iter().for_each(|number| *number = crate::exact(*number));

@@ -261,6 +261,66 @@ fn what_is_pending_is_asked_for_again_and_told_once() {
 }
 
 #[test]
+fn a_run_is_begun_only_if_it_ends_in_time_after_the_recovery_and_if_it_takes_as_long_as_others() {
+    // After a first run that took so long: whether a second one of 30 s is begun within so many seconds.
+    for (took, seconds, begun) in
+        [(31.0, 72.0, true), (31.0, 71.5, false), (60.0, 130.0, true), (60.0, 129.5, false)]
+    {
+        let mut search = Search::new(spec(delay())).unwrap();
+        search.spec.budget.seconds = seconds;
+        search.ask().unwrap();
+        search.tell_outcome(Outcome { seconds: took, ..shows(-0.5) }).unwrap();
+        let wait = search.next_trial().map(|trial| trial.wait_seconds);
+        assert_eq!(wait, begun.then_some(10.0), "{took} s of {seconds} s");
+    }
+}
+
+#[test]
+fn after_a_jump_so_much_of_it_is_predicted_as_is_passed_of_the_way() {
+    let space = delay();
+    let mut search = Search::new(Spec { max_violation: 1.0, steepness: 1.0, ..spec(delay()) }).unwrap();
+    complete(&mut search, |candidate| cliff(&space, candidate, 100.0));
+    let margin = |step: &Step| step.outcome.as_ref().unwrap().margin().unwrap();
+    let place = Place::Parameter { kind: 0, parameter: 0 };
+    let rung = |step: &Step| f64::from(step.candidate.rung(place).unwrap());
+    let jump = search.history().iter().position(|step| margin(step) > 0.0).unwrap();
+    let (before, failed) = (&search.history()[jump - 1], &search.history()[jump]);
+    let next = &search.history()[jump + 1];
+    let way = (rung(next) - rung(before)) / (rung(failed) - rung(before));
+    // From -0.5 to 5: 1 is predicted 27 % of the way up.
+    assert!((0.2..0.28).contains(&way), "{way}: {next:?}");
+    assert!((next.predicted - (5.5 * way - 0.5)).abs() < 0.05, "{way}: {next:?}");
+}
+
+#[test]
+fn a_violation_within_the_noise_is_run_again_before_it_counts() {
+    let mut search = Search::new(spec(faults(2))).unwrap();
+    let first = search.ask().unwrap();
+    search.tell_outcome(shows(0.03)).unwrap();
+    assert_eq!(search.ask(), Some(first.clone()));
+    search.tell_outcome(shows(-0.04)).unwrap();
+    assert_eq!(search.ask(), Some(first.clone()));
+    search.tell_outcome(shows(-0.04)).unwrap();
+    assert!(search.ask().is_some_and(|next| search.spec.space.is_within(&first, &next) && next != first));
+}
+
+#[test]
+fn what_is_larger_than_may_be_is_not_run_to_minimise_it() {
+    let space = faults(5);
+    let from = space.mildest(&[0, 1, 2, 3, 4]);
+    let from = (0..5).fold(from, |all, kind| all.with(Place::Parameter { kind, parameter: 0 }, 99));
+    let mut search =
+        Search::new(Spec { method: Method::Minimise { from, margin: 4.0 }, ..spec(faults(5)) }).unwrap();
+    search.spec.budget.magnitude = 2.0;
+    complete(&mut search, |candidate| if value(&space, candidate, 2) >= 40.0 { 2.0 } else { -0.3 });
+    assert!(
+        search.history().iter().all(|step| space.magnitude(&step.candidate) <= 2.0),
+        "{:#?}",
+        search.history()
+    );
+}
+
+#[test]
 fn steps_that_are_none_of_a_search_are_refused() {
     let mut search = Search::new(spec(delay())).unwrap();
     search.ask();
@@ -272,6 +332,11 @@ fn steps_that_are_none_of_a_search_are_refused() {
         assert!(text.contains(from));
         assert!(serde_json::from_str::<Search>(&text.replace(from, to)).is_err(), "{to}");
     }
+    search.tell_outcome(shows(-0.5)).unwrap();
+    search.ask();
+    search.steps[0].outcome = None;
+    let text = serde_json::to_string(&search).unwrap();
+    assert!(serde_json::from_str::<Search>(&text).is_err(), "only the last step may be pending");
 }
 
 #[test]

@@ -100,6 +100,17 @@ fn an_absent_fault_is_milder_than_any() {
 }
 
 #[test]
+fn what_has_no_order_is_within_nothing_but_itself() {
+    let mut space = pair();
+    space.kinds[0].parameters[0].ladder = range(0.0, 9.0, Scale::Linear, Some(1.0), Harsher::Unknown);
+    let place = Place::Parameter { kind: 0, parameter: 0 };
+    let at = |rung| space.mildest(&[0]).with(place, rung);
+    assert!(space.is_within(&at(3), &at(3)));
+    assert!(!space.is_within(&at(3), &at(4)) && !space.is_within(&at(4), &at(3)));
+    assert_eq!(space.magnitude(&at(3)), space.magnitude(&at(4)));
+}
+
+#[test]
 fn a_candidate_of_another_space_is_none_of_this() {
     let space = pair();
     let good = space.mildest(&[0, 1]);

@@ -51,6 +51,7 @@ fn budget(kinds: usize) -> Budget {
         seconds: 1e6,
         magnitude: kinds as f64,
         violation: 1e6,
+        overhead_seconds: 5.0,
         recovery_seconds: 30.0,
         stage_percent: 10,
     }
