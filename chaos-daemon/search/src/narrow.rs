@@ -22,8 +22,8 @@ pub(crate) fn narrow(known: &Known<'_>, ray: &Ray) -> Next {
         return Next::Done(Finish::NothingFails);
     }
     let (target, middle) = between(known, ray, &boundary);
-    let next = within_reach(known, ray, held, target.min(highest(ray, held)));
-    let often = |number| known.runs(&ray.at(number)) >= 2 * known.spec.repeats as usize;
+    let next = within_reach(known, ray, held, target.min(reach(known, ray, held)));
+    let often = |number| known.runs(&ray.at(number)) >= known.spec.repeats as usize;
     if boundary.is_precise(ray, known) || next.is_some_and(often) {
         return confirm(known, ray, &boundary, Finish::Found);
     }
@@ -63,6 +63,22 @@ fn highest(ray: &Ray, held: Option<u32>) -> u32 {
     ((places * reach).ceil() as u32).clamp(1, ray.last + 1) - 1
 }
 
+/// The highest number that may come after what held, if the margin goes on as it did.
+///
+/// It may be twice as far to where a line through the last two that held crosses the objective. So a system that becomes worse bit by
+/// bit is not driven far beyond it; one that breaks off shows nothing before.
+fn reach(known: &Known<'_>, ray: &Ray, held: Option<u32>) -> u32 {
+    let highest = highest(ray, held);
+    let on_it = ray.run(known);
+    let [.., (before, low), (last, high)] = on_it[..] else { return highest };
+    if high > 0.0 || high - low <= known.noise {
+        return highest;
+    }
+    let further = 2.0 * f64::from(last - before) * -high / (high - low);
+    let least = (ray.last / 32).max(1);
+    highest.min((last + least).max(last + further as u32)).max(1)
+}
+
 /// The highest number up to a target that is allowed and above what held; any below that is allowed, if there is none.
 fn within_reach(known: &Known<'_>, ray: &Ray, held: Option<u32>, target: u32) -> Option<u32> {
     let allowed = |number: &u32| known.allowed(&ray.at(*number)).is_some();
@@ -76,11 +92,7 @@ fn within_reach(known: &Known<'_>, ray: &Ray, held: Option<u32>, target: u32) ->
 /// together. Since the margin may jump, it is an eighth of the way from both at least. Where runs contradict each other it is the
 /// middle of the probability.
 fn between(known: &Known<'_>, ray: &Ray, boundary: &Boundary) -> (u32, bool) {
-    let on_it = |number: u32| {
-        let candidate = ray.at(number);
-        known.point(&candidate).filter(|point| !point.margins.is_empty()).map(|point| (number, point.mean()))
-    };
-    let run: Vec<(u32, f64)> = (0..=ray.last).filter_map(on_it).collect();
+    let run = ray.run(known);
     let held = run.iter().filter(|(_, margin)| *margin <= 0.0).max_by_key(|(number, _)| *number);
     let failed = run.iter().filter(|(_, margin)| *margin > 0.0).min_by_key(|(number, _)| *number);
     if let (Some((low, under)), Some((high, over))) = (held, failed)
@@ -130,10 +142,13 @@ pub(crate) fn strides(ray: &Ray) -> Vec<u32> {
     strides
 }
 
-/// The highest number above what held and up to a stride that may be run.
+/// The highest number above what held and up to a stride that may be run; the stride itself, if its runs do not tell.
 pub(crate) fn up_to(known: &Known<'_>, ray: &Ray, stride: u32) -> Option<u32> {
-    let held = ray.highest_held(known).filter(|held| *held < stride);
-    within_reach(known, ray, held, stride)
+    let held = ray.highest_held(known);
+    if held.is_some_and(|held| held >= stride) {
+        return Some(stride).filter(|stride| known.allowed(&ray.at(*stride)).is_some());
+    }
+    within_reach(known, ray, held, stride.min(reach(known, ray, held)))
 }
 
 /// A candidate that fails, with each ordered choice that does not matter at its mildest; or what has to be run to know.

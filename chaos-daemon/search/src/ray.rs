@@ -60,6 +60,19 @@ impl Ray {
             .max()
     }
 
+    /// The candidates of it that were run, by their numbers in order, each with the mean of its margins.
+    pub(crate) fn run(&self, known: &Known<'_>) -> Vec<(u32, f64)> {
+        let bottom = self.at(0);
+        let on_it = |point: &Point| {
+            let may = !point.margins.is_empty() && known.space().is_within(&bottom, &point.candidate);
+            let number = if may { self.below(known.space(), &point.candidate)? } else { return None };
+            (self.at(number) == point.candidate).then(|| (number, point.mean()))
+        };
+        let mut run: Vec<(u32, f64)> = known.points.iter().filter_map(on_it).collect();
+        run.sort_by_key(|(number, _)| *number);
+        run
+    }
+
     /// The highest number that is within a candidate.
     fn below(&self, space: &Space, candidate: &Candidate) -> Option<u32> {
         first(self.last + 1, |number| !space.is_within(&self.at(number), candidate)).checked_sub(1)

@@ -293,6 +293,21 @@ fn after_a_jump_so_much_of_it_is_predicted_as_is_passed_of_the_way() {
 }
 
 #[test]
+fn a_system_that_becomes_worse_bit_by_bit_is_not_driven_far_beyond_its_objective() {
+    for at in [33.0, 35.0, 190.0, 200.0] {
+        let space = delay();
+        let mut search = Search::new(spec(delay())).unwrap();
+        let mut worst = 0.0f64;
+        complete(&mut search, |candidate| {
+            let margin = value(&space, candidate, 0) / at - 1.0;
+            worst = worst.max(margin);
+            margin
+        });
+        assert!(worst < 1.0, "{worst} for {at}: {:#?}", search.history());
+    }
+}
+
+#[test]
 fn a_violation_within_the_noise_is_run_again_before_it_counts() {
     let mut search = Search::new(spec(faults(2))).unwrap();
     let first = search.ask().unwrap();
@@ -384,6 +399,19 @@ proptest! {
             broken.tell(&candidate, shows(margin(&candidate, step))).unwrap();
         }
         prop_assert_eq!(through, broken);
+    }
+
+    #[test]
+    fn no_candidate_is_run_for_ever(which in 0u8..3, at in 0.05f64..1.2, most in 0.1f64..20.0, shift in 0usize..1000) {
+        let (mut spec, margin) = some_spec(which, at);
+        spec.max_violation = most;
+        let mut search = Search::new(spec).unwrap();
+        let mut step = shift;
+        complete(&mut search, |candidate| { step += 1; margin(candidate, step) });
+        for step in search.history() {
+            let runs = search.history().iter().filter(|other| other.candidate == step.candidate).count();
+            prop_assert!(runs <= 5, "{runs} runs of {:?}: {}", step.candidate, step.reason);
+        }
     }
 
     #[test]
