@@ -16,6 +16,16 @@ use crate::late::HANG;
 /// What waits for something that cannot be seen waits so long at a time.
 const NAP: Duration = Duration::from_millis(20);
 
+/// Has the calling thread, and no other, be somebody else to whom it connects. It ends so.
+pub(crate) fn become_user(user: libc::uid_t) -> Result<()> {
+    let same = libc::uid_t::MAX;
+    // SAFETY: it takes no memory; the kernel knows of threads only, and the C library's function of the same name is for all of them.
+    match unsafe { libc::syscall(libc::SYS_setresuid, same, user, same) } {
+        0 => Ok(()),
+        _ => Err(Error::io("become", "another user")(std::io::Error::last_os_error())),
+    }
+}
+
 /// A process as `/proc` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {

@@ -16,7 +16,7 @@ use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_fa
 use super::fault_args::{self, OfFault, with_files};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
 use super::hub::{self, HubArgs};
-use super::interrupts::Interrupts;
+use super::inject::{InjectArgs, inject};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
@@ -27,11 +27,11 @@ use crate::host::words;
 use crate::mcp::control::DoctorOutput;
 use crate::mcp::history::StatisticsOutput;
 use crate::mcp::plan::PlanOutput;
-use crate::mcp::results::{InjectOutput, RunOutput};
+use crate::mcp::results::RunOutput;
 use crate::probe::arguments::ProbeArgs;
 use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
-use crate::spec::{FaultName, FaultOptions, Probability, SpecError};
+use crate::spec::{FaultOptions, GivenName, Probability, SpecError};
 
 const EXIT_CODES: &str = "Exit codes:
   0  done (also when an injection's probability said no)
@@ -77,15 +77,15 @@ enum Command {
     Inject(Box<OfFault<InjectArgs>>),
     /// End a fault and forget it
     Remove {
-        /// Name
-        #[arg(value_parser = |text: &str| FaultName::new(text))]
-        name: FaultName,
+        /// Name; of another user's as chaosctl status has it, e.g. 1001/slow
+        #[arg(value_parser = GivenName::parse)]
+        name: GivenName,
     },
     /// End one active fault, one run, or everything
     Stop {
-        /// Name; without it, every fault and experiment ends
-        #[arg(value_parser = |text: &str| FaultName::new(text))]
-        name: Option<FaultName>,
+        /// Name; of another user's as chaosctl status has it, e.g. 1001/slow. Without it, every fault and experiment ends
+        #[arg(value_parser = GivenName::parse)]
+        name: Option<GivenName>,
         /// In place of a fault: the run with this handle, or the beginning of it
         #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "experiment"], value_parser = NonEmptyStringValueParser::new())]
         run: Option<String>,
@@ -180,19 +180,6 @@ enum Command {
     },
 }
 
-#[derive(Debug, Args)]
-struct InjectArgs {
-    /// Probability of this injection, 0 to 1
-    #[arg(long, value_name = "FRACTION", default_value_t = 1.0)]
-    probability: f64,
-    /// Only show what would be done
-    #[arg(long)]
-    dry_run: bool,
-    /// Stay until the fault has ended; Ctrl-C, or SIGTERM, ends it at once
-    #[arg(long, conflicts_with = "dry_run")]
-    wait: bool,
-}
-
 /// Nothing beside a fault.
 #[derive(Debug, Args)]
 struct NoMore {}
@@ -229,15 +216,17 @@ pub(crate) fn native(
     let cli: Cli = cli.map_err(|error| error.to_string())?;
     match cli.command {
         Command::Inject(inject) => {
-            let InjectArgs { probability, dry_run, wait } = inject.more;
-            if dry_run || wait || (probability - 1.0).abs() > f64::EPSILON {
-                return Err("--dry-run, --wait and --probability have no place in an experiment".to_owned());
+            let InjectArgs { probability, dry_run, plan_digest, wait } = inject.more;
+            if dry_run || wait || plan_digest.is_some() || (probability - 1.0).abs() > f64::EPSILON {
+                let problem =
+                    "--dry-run, --plan-digest, --wait and --probability have no place in an experiment";
+                return Err(problem.to_owned());
             }
             let fault = inject.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())?;
             Ok(Native::Inject { name: inject.fault.name, fault: Box::new(fault) })
         }
         Command::Probe(probe) => probe.probe().map(Native::Probe).map_err(|error| error.to_string()),
-        Command::Remove { name } => Ok(Native::Remove(name)),
+        Command::Remove { name: GivenName { owner: None, name } } => Ok(Native::Remove(name)),
         _ => Err("only chaosctl inject, probe and remove have a place in an experiment".to_owned()),
     }
 }
@@ -388,15 +377,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let schema = schema::document();
             Ok(Done::well(format!("{schema:#}\n"), schema))
         }
-        Command::Inject(args) => {
-            // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
-            let fault = with_files(args.fault.clone())?;
-            let request = fault.request(Probability::new("--probability", args.more.probability)?)?;
-            let client = Client::connect(&cli.socket).await?;
-            let done = inject(&client, args, object(json!(request)), cli.json).await;
-            client.close().await;
-            done
-        }
+        Command::Inject(args) => inject_fault(cli, args).await,
         Command::Targets { fault: Some(args), .. } => {
             let fault = with_files(args.fault.clone())?;
             let request = fault.request(Probability::CERTAIN)?;
@@ -412,6 +393,21 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
+}
+
+async fn inject_fault(cli: &Cli, args: &OfFault<InjectArgs>) -> Result<Done, Failure> {
+    // Understood before anyone is asked, so that a mistake is told as one even without a daemon.
+    let fault = with_files(args.fault.clone())?;
+    let request = fault.request(Probability::new("--probability", args.more.probability)?)?;
+    let client = Client::connect(&cli.socket).await?;
+    let told = |text: &str| {
+        if !cli.json {
+            say(text)
+        }
+    };
+    let done = inject(&client, args, object(json!(request)), told).await;
+    client.close().await;
+    done.map(|(text, answer)| Done::well(text, answer))
 }
 
 async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Failure> {
@@ -524,43 +520,4 @@ async fn targets(
         return Err(Failure::Usage(SpecError::new("target", problem)));
     };
     Ok(Done::well(report.to_string(), json!(report)))
-}
-
-async fn inject(
-    client: &Client,
-    args: &OfFault<InjectArgs>,
-    mut fields: Map<String, Value>,
-    json: bool,
-) -> Result<Done, Failure> {
-    let name = fault_args::name(&args.fault)?;
-    fields.insert("fault_name".to_owned(), json!(name));
-    // First without doing it: what will be refused shall not take the place of what is registered under the name.
-    let plan = client.ask("chaos_plan", fields.clone()).await?;
-    if args.more.dry_run {
-        return Ok(Done::shown(plan, show::plan));
-    }
-    // From before there is anything to end.
-    let interrupts = args.more.wait.then(Interrupts::new).transpose().map_err(Failure::Other)?;
-    fields.insert("action".to_owned(), json!("register"));
-    client.call("chaos_inject_fault", fields).await?;
-    let order = |action: &str| object(json!({"fault_name": name, "action": action}));
-    let answer: Answer<InjectOutput> = match client.ask("chaos_inject_fault", order("inject")).await {
-        Ok(answer) => answer,
-        Err(error) => {
-            if args.fault.name.is_none() {
-                // A name that nobody knows shall not stay; the first error is the one to tell.
-                let _ = client.call("chaos_inject_fault", order("remove")).await;
-            }
-            return Err(error.into());
-        }
-    };
-    let Some(mut interrupts) = interrupts.filter(|_| answer.read.was_triggered) else {
-        return Ok(Done::shown(answer, show::injected));
-    };
-    if !json {
-        say(&show::injected(&answer.read));
-    }
-    let ended = watch::until_end(client, &name, &mut interrupts).await?;
-    let answer = client.call("chaos_inject_fault", order("remove")).await?;
-    Ok(Done::well(format!("{ended}\n"), answer))
 }

@@ -176,6 +176,7 @@ mod tests {
     fn a_line_says_what_it_is_and_what_became_of_it_last() {
         let found = |name: &str| Listed {
             experiment_name: name.into(),
+            owner: None,
             origin: Origin::Registered,
             title: name.into(),
             tags: vec!["network".into()],

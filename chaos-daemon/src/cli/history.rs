@@ -289,6 +289,9 @@ pub(super) fn details(answer: &RunDetails) -> String {
         None => show::details(&answer.run),
     };
     // Writing to a string cannot fail.
+    if let Some(owner) = &answer.owner {
+        let _ = writeln!(out, "  of {owner}");
+    }
     for fault in &answer.faults {
         let RunFault { name, fault_type, target, seconds, .. } = fault;
         let _ = writeln!(out, "  fault {name}: {fault_type} at {target}, for {}", show::seconds(*seconds));

@@ -10,6 +10,7 @@ mod failure;
 mod fault_args;
 mod history;
 mod hub;
+mod inject;
 mod interrupts;
 mod mcp_proxy;
 mod policy;

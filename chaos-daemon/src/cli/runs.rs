@@ -74,6 +74,9 @@ pub(super) struct How {
     /// Begin no second run, and follow the first, if an earlier command of yours had this key; known for an hour
     #[arg(long, value_name = "KEY", conflicts_with = "dry_run")]
     idempotency_key: Option<String>,
+    /// Run nothing but what was planned: the plan digest that chaosctl plan, or --dry-run, has shown
+    #[arg(long, value_name = "DIGEST", conflicts_with = "dry_run")]
+    plan_digest: Option<String>,
 }
 
 impl How {
@@ -81,7 +84,10 @@ impl How {
     pub(super) fn fields(&self, name: &str) -> Map<String, Value> {
         let mut fields = object(json!({"experiment_name": name, "dry_run": self.dry_run}));
         fields.extend(self.stage.map(|stage| ("stage".to_owned(), json!(stage))));
-        fields.extend(self.idempotency_key.as_ref().map(|key| ("idempotency_key".to_owned(), json!(key))));
+        for (field, given) in [("idempotency_key", &self.idempotency_key), ("plan_digest", &self.plan_digest)]
+        {
+            fields.extend(given.as_ref().map(|given| (field.to_owned(), json!(given))));
+        }
         fields
     }
 }

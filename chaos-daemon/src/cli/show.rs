@@ -73,6 +73,9 @@ pub(super) fn plan(answer: &PlanOutput) -> String {
     if let Some(targets) = &answer.targets {
         out.push_str(&targets.to_string());
     }
+    if !answer.plan_digest.is_empty() {
+        line!(out, "  plan digest {}", answer.plan_digest);
+    }
     for (found, word) in [(&answer.restarts, "started anew by"), (&answer.warnings, "warning")] {
         for found in found {
             line!(out, "  {word}: {found}");
@@ -99,6 +102,10 @@ fn active_fault(out: &mut String, fault: &FaultView) {
     let word = |word: &Option<String>| word.clone().unwrap_or_default();
     let remaining = seconds(fault.remaining_seconds.unwrap_or_default());
     line!(out, "  {}  {}  ends in {remaining}", fault.name, word(&fault.state));
+    if fault.description.is_none() {
+        line!(out, "      {}, of {}", fault.fault_type, word(&fault.owner));
+        return;
+    }
     line!(out, "      {}", word(&fault.description));
     line!(out, "      {}; guard: {}", word(&fault.lifetime), word(&fault.guard));
     let addresses: Vec<_> = fault.host_addresses.iter().map(ToString::to_string).collect();
@@ -213,8 +220,10 @@ pub(super) fn run(answer: &RunOutput) -> String {
     for name in answer.not_sampled.iter().flatten() {
         line!(out, "  not sampled, since asking may change something: {name}");
     }
-    if let Some(digest) = &answer.digest {
-        line!(out, "  document {digest}");
+    for (word, digest) in [("document", &answer.digest), ("plan digest", &answer.plan_digest)] {
+        if let Some(digest) = digest {
+            line!(out, "  {word} {digest}");
+        }
     }
     if let Some(history) = &answer.history {
         precedents(&mut out, history);

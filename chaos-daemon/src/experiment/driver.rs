@@ -29,7 +29,7 @@ use crate::probe::{NoData, Sample};
 use crate::request::evidence::words::why_idle;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply};
-use crate::spec::FaultName;
+use crate::spec::{FaultName, Owner, QualifiedName};
 
 /// How long after a sample the steady state is sampled again, to see when a system is gone and when it is back.
 const OUTAGE_LOOK: Duration = Duration::from_millis(200);
@@ -42,6 +42,8 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 pub struct Means<'a> {
     /// Who asked for it.
     pub caller: Caller,
+    /// Whose its faults are.
+    pub owner: Owner,
     /// The way to the injector.
     pub door: &'a Door,
     /// Who takes samples.
@@ -50,6 +52,13 @@ pub struct Means<'a> {
     pub names: &'a BTreeMap<usize, FaultName>,
     /// Who writes down what happens.
     pub recorder: &'a Recorder,
+}
+
+impl Means<'_> {
+    /// The name of the fault of an activity.
+    pub(super) fn name(&self, index: usize) -> Option<QualifiedName> {
+        self.names.get(&index).map(|name| QualifiedName::new(self.owner, name.clone()))
+    }
 }
 
 /// Runs an experiment to its end. The future must be driven to completion: whoever may go away spawns it.
@@ -507,8 +516,8 @@ impl<'a> Run<'a> {
         let mut gone = Vec::new();
         let soon = Instant::now() + LOOK;
         for (index, end) in self.active.clone() {
-            let name = self.means.names.get(&index);
-            let found = faults.iter().find(|fault| Some(&fault.name) == name);
+            let name = self.means.name(index);
+            let found = faults.iter().find(|fault| Some(&fault.name) == name.as_ref());
             if let Some(fault) = found {
                 self.met(index, &fault.evidence);
                 self.waits(index, fault);
@@ -533,7 +542,7 @@ impl<'a> Run<'a> {
         };
         if changed {
             let note = fault.note.as_deref().unwrap_or_default();
-            self.means.recorder.note(Kind::Finding, fault.name.as_str(), note);
+            self.means.recorder.note(Kind::Finding, fault.name.name.as_str(), note);
         }
     }
 

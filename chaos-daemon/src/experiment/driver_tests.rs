@@ -10,8 +10,8 @@ use crate::probe::prober;
 use crate::request::Request;
 use crate::request::evidence::Met;
 use crate::request::wire::Desk;
-use crate::spec::FaultType;
 use crate::spec::LifetimeClass;
+use crate::spec::{FaultType, QualifiedName};
 
 /// Cuts something off for a minute, and removes that after a moment.
 fn experiment(probe: &Value, extensions: &Value) -> Experiment {
@@ -39,7 +39,7 @@ fn prober() -> Prober {
     Prober::new(prober::samples(server), None)
 }
 
-fn status(name: &FaultName, state: FaultState, affected: u64, note: Option<&str>) -> FaultStatus {
+fn status(name: &QualifiedName, state: FaultState, affected: u64, note: Option<&str>) -> FaultStatus {
     FaultStatus {
         name: name.clone(),
         fault_type: FaultType::Timeout,
@@ -57,7 +57,7 @@ fn status(name: &FaultName, state: FaultState, affected: u64, note: Option<&str>
 
 /// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended, and has `affected`
 /// so many packets.
-async fn injector(mut desk: Desk, name: FaultName, remaining: Duration, affected: u64) {
+async fn injector(mut desk: Desk, name: QualifiedName, remaining: Duration, affected: u64) {
     let answers = desk.answers();
     while let Ok(Some((ticket, request))) = desk.next().await {
         let reply = match request {
@@ -88,11 +88,13 @@ async fn ending_of(remaining: Duration, affected: u64, may_be_idle: bool) -> End
     let experiment = parse(&document);
     let name = FaultName::new("cut.1").unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    tokio::spawn(injector(Desk::new(theirs), name.clone(), remaining, affected));
+    let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
+    let owner = caller.owner();
+    let known = QualifiedName::new(owner, name.clone());
+    tokio::spawn(injector(Desk::new(theirs), known, remaining, affected));
     let names = BTreeMap::from([(0, name)]);
     let recorder = Recorder::new(&experiment, names.clone());
-    let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
-    let means = Means { caller, door: &door, prober: &prober, names: &names, recorder: &recorder };
+    let means = Means { caller, owner, door: &door, prober: &prober, names: &names, recorder: &recorder };
     let (_stop, stopped) = watch::channel(());
     let progress = watch::channel(Progress::default()).0;
     drive(&experiment, &means, stopped, &progress).await
@@ -155,7 +157,8 @@ async fn a_steady_state_that_is_met_by_a_late_answer_has_not_recovered_in_time()
     let names = BTreeMap::new();
     let recorder = Recorder::new(&experiment, BTreeMap::new());
     let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
-    let means = Means { caller, door: &door, prober: &prober, names: &names, recorder: &recorder };
+    let owner = caller.owner();
+    let means = Means { caller, owner, door: &door, prober: &prober, names: &names, recorder: &recorder };
     let late = recovered(&experiment, &means).await.unwrap_err();
     assert!(late.starts_with("not recovered within 300ms: "), "{late}");
 }

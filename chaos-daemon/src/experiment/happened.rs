@@ -15,7 +15,7 @@ use crate::probe::Sample;
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply, Request};
-use crate::spec::FaultName;
+use crate::spec::QualifiedName;
 
 /// How often faults are looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -107,13 +107,13 @@ pub(super) async fn probe(experiment: &Experiment, index: usize, means: &Means<'
 
 pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<'_>) -> Happened {
     let activity = experiment.method.get(index).map(|activity| &activity.deed);
-    let (Some(Deed::Inject { fault, .. }), Some(name)) = (activity, means.names.get(&index)) else {
+    let (Some(Deed::Inject { fault, .. }), Some(name)) = (activity, means.name(index)) else {
         let error = ApiError::new(ErrorCode::InvalidParameter, format!("activity {index} injects nothing"));
         return Happened::Injected(index, Instant::now(), Instant::now(), Err(error));
     };
     let asked = Instant::now();
-    let request =
-        Request::Inject { name: name.clone(), fault: fault.clone(), in_run: true, caller: means.caller };
+    let (fault, caller) = (fault.clone(), means.caller);
+    let request = Request::Inject { name, fault, in_run: true, plan_digest: None, caller };
     // Its time began before it was applied, which may take long.
     let (lasts, result) = match means.door.call(request).await {
         Ok(Reply::Injected(status)) => (status.remaining, Ok(())),
@@ -126,11 +126,11 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
 /// Removes once: what does not go at the first try, the injector keeps trying by itself. `end` is when the fault ends by itself,
 /// if it matters that it has not ended before.
 pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>) -> Happened {
-    let Some(name) = means.names.get(&index) else {
+    let Some(name) = means.name(index) else {
         return Happened::Removed(index, Ok(Vec::new()), None, None);
     };
     let is_due = end.is_none_or(|end| end <= Instant::now() + LOOK);
-    let request = Request::Remove { name: name.clone(), caller: means.caller };
+    let request = Request::Remove { name: name.given(), caller: means.caller };
     let answer = match means.door.call(request).await {
         Ok(Reply::Removed(removals)) => Ok(removals),
         Ok(other) => Err(unexpected(&other)),
@@ -139,7 +139,7 @@ pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>
     let (met, gone) = match answer.as_deref() {
         Ok([removal, ..]) => (Some(removal.evidence), None),
         Ok([]) => {
-            let status = status(name, means.door).await;
+            let status = status(&name, means.door).await;
             (status.as_ref().map(|fault| fault.evidence), (!is_due).then(|| why_gone(status.as_ref())))
         }
         Err(_) => (None, None),
@@ -148,7 +148,7 @@ pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>
 }
 
 /// What is known of a fault that has ended by itself, as one does that lasts as long as it may.
-async fn status(name: &FaultName, door: &Door) -> Option<FaultStatus> {
+async fn status(name: &QualifiedName, door: &Door) -> Option<FaultStatus> {
     match door.call(Request::Status).await {
         Ok(Reply::Status(faults)) => faults.into_iter().find(|fault| fault.name == *name),
         _ => None,

@@ -128,12 +128,13 @@ fn table(command: &str, about: Option<&str>) -> Result<BTreeMap<String, Takes>, 
 const OF_CHAOSCTL: [(&str, Takes); 2] = [("json", Takes::Nothing), ("socket", Takes::Text)];
 
 /// Options of `chaosctl inject` beside those of the type.
-const OF_FAULTS: [(&str, Takes); 6] = [
+const OF_FAULTS: [(&str, Takes); 7] = [
     ("name", Takes::Text),
     ("for", Takes::Anything),
     ("message", Takes::Text),
     ("probability", Takes::Text),
     ("dry-run", Takes::Nothing),
+    ("plan-digest", Takes::Text),
     ("wait", Takes::Nothing),
 ];
 
@@ -179,7 +180,7 @@ fn fault(arguments: &Arguments) -> Result<Native, SpecError> {
 fn certain(arguments: &Arguments) -> Result<(), SpecError> {
     let is_certain = |probability: f64| (probability - 1.0).abs() <= f64::EPSILON;
     let odd = |given: &&Given| match given.name.as_str() {
-        "dry-run" | "wait" => true,
+        "dry-run" | "plan-digest" | "wait" => true,
         "probability" => !given.value.as_deref().and_then(|text| text.parse().ok()).is_some_and(is_certain),
         _ => false,
     };

@@ -71,12 +71,12 @@ pub fn plan(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::FaultName;
     use crate::spec::LifetimeClass;
+    use crate::spec::QualifiedName;
 
     fn planned(stay_down: bool, timeout: i64, crash_kernel: bool) -> Result<Plan, ApiError> {
         let after = AfterPanic { timeout, crash_kernel };
-        let (name, record) = (FaultName::new("a").unwrap(), "/state/host-down.json".into());
+        let (name, record) = (QualifiedName::parse("a").unwrap(), "/state/host-down.json".into());
         let ground = DownGround { name, record };
         plan((false, stay_down), Duration::from_secs(1), after, &ground)
     }

@@ -46,8 +46,8 @@ pub fn plan(forced: bool, countdown: Duration, ground: &DownGround) -> Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::FaultName;
     use crate::spec::LifetimeClass;
+    use crate::spec::QualifiedName;
 
     #[test]
     fn the_plan_says_whether_services_are_stopped_and_that_it_can_be_prevented_but_not_undone() {
@@ -55,7 +55,7 @@ mod tests {
             (false, "all its services stopped in order", "reboot.target"),
             (true, "without stopping its services", "without stopping services"),
         ] {
-            let (name, record) = (FaultName::new("a").unwrap(), "/state/host-down.json".into());
+            let (name, record) = (QualifiedName::parse("a").unwrap(), "/state/host-down.json".into());
             let plan = plan(forced, Duration::from_secs(5), &DownGround { name, record });
             for words in [how, "5s after the injection", "prevents it", "every other fault ends"] {
                 assert!(plan.description.contains(words), "{words}: {}", plan.description);

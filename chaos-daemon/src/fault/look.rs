@@ -13,7 +13,7 @@ use crate::host::{Cgroup, CgroupRef, Facts, Identity, NetNs, Running, Spared};
 use crate::kernel::setting::Knob;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::{Failure, FaultName, ProcessSelector, Whose};
+use crate::spec::{Failure, ProcessSelector, QualifiedName, Whose};
 use crate::target::process::{Matcher, Selection};
 use crate::target::{self, Entrance};
 
@@ -21,7 +21,7 @@ use crate::target::{self, Entrance};
 #[derive(Debug)]
 pub struct Eyes<'a> {
     /// The fault's name.
-    pub name: &'a FaultName,
+    pub name: &'a QualifiedName,
     /// The addresses of the host that the target names.
     pub named: &'a [IpNet],
     /// The policy's leave.

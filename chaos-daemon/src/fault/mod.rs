@@ -54,7 +54,7 @@ use crate::spec::LifetimeClass;
 use crate::spec::effect::Effect;
 use crate::spec::process::signal_name;
 use crate::spec::{
-    Direction, Failure, Fault, FaultName, HostDown, PortMatch, Probability, ProcessSelector, Protocol,
+    Direction, Failure, Fault, HostDown, PortMatch, Probability, ProcessSelector, Protocol, QualifiedName,
     Traffic, Way, Whose,
 };
 use crate::target::NetworkTarget;
@@ -181,7 +181,7 @@ impl Planned {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DownGround {
     /// The fault's name, by which it is known afterwards.
-    pub name: FaultName,
+    pub name: QualifiedName,
     /// Where it is written down, below what outlives a boot.
     pub record: PathBuf,
 }

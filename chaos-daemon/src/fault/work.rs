@@ -24,8 +24,8 @@ use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::sockets::Operation as SocketOperation;
 use crate::spec::{
-    Direction, Failure, FaultName, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability,
-    ProcessSelector, Protocol, Questions, Refusal, Way,
+    Direction, Failure, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability, ProcessSelector,
+    Protocol, QualifiedName, Questions, Refusal, Way,
 };
 use crate::target::Service;
 
@@ -348,7 +348,7 @@ pub struct DownWork {
     /// By what, and when.
     pub down: HostDown,
     /// The fault's name, by which it is known afterwards.
-    pub name: FaultName,
+    pub name: QualifiedName,
     /// The file in which it is written down before.
     pub record: PathBuf,
     /// What it is, for people.

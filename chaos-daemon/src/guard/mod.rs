@@ -308,14 +308,14 @@ mod tests {
     use crate::kernel::process::tests::child_without_its_first_thread;
     use crate::kernel::setting::{CgroupSetting, Knob, Setting};
     use crate::kernel::step::Step;
-    use crate::spec::{FaultName, FaultType};
+    use crate::spec::{FaultType, QualifiedName};
     use crate::waits::wait_for;
 
     /// Has the journal say that the folder, a control group as far as values go, was limited to 5 processes instead of 9.
     fn begin_limit(guard: &Guard<'_>) {
         let cgroup = CgroupRef::find(&guard.runtime_dir).unwrap().unwrap();
         let setting = CgroupSetting { cgroup, knob: Knob::PidsMax, old: "9".into(), new: "5".into() };
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let step = Step::Setting(Setting::Cgroup(setting));
         guard.journal.begin(1, &name, FaultType::ResourceExhaustion, &[step]).unwrap();
     }

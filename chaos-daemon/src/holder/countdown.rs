@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::kernel::down::DownError;
-    use crate::spec::{FaultName, HostDown};
+    use crate::spec::{HostDown, QualifiedName};
     use crate::waits::{HANG, wait_for};
 
     const FAR: u64 = u64::MAX;
@@ -278,7 +278,7 @@ mod tests {
             let record = folder.path().join(crate::journal::down::FILE);
             let fake = Fake { record: record.clone(), refuses: false, done: Arc::default() };
             let down = HostDown { way, countdown: COUNTDOWN };
-            let name = FaultName::new("a").unwrap();
+            let name = QualifiedName::parse("a").unwrap();
             Self { _folder: folder, work: DownWork { down, name, record, description: "d".into() }, fake }
         }
 

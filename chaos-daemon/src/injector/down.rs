@@ -10,9 +10,9 @@ use crate::journal::down::wall_clock;
 use crate::journal::{Back, DownRecord, FoundDown};
 use crate::kernel::node::talk;
 use crate::request::evidence::Down;
-use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, WentDown};
+use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, WentDown};
 use crate::spec::LifetimeClass;
-use crate::spec::{FaultName, FaultType};
+use crate::spec::{FaultType, QualifiedName};
 
 /// Whether faults of this type take the host down.
 pub(super) fn takes_down(fault_type: FaultType) -> bool {
@@ -24,8 +24,13 @@ pub(super) fn takes_down(fault_type: FaultType) -> bool {
 ///
 /// # Errors
 /// Names the fault that is in the way.
-pub(super) fn refuse_in_the_way(injector: &Injector, fault_type: FaultType) -> Result<(), ApiError> {
+pub(super) fn refuse_in_the_way(
+    injector: &Injector,
+    fault_type: FaultType,
+    caller: Caller,
+) -> Result<(), ApiError> {
     if let Some(other) = injector.first(|active| takes_down(active.fault_type)) {
+        let other = other.shown_to(caller);
         return Err(ApiError::new(ErrorCode::LimitReached, format!("fault {other} takes this host down"))
             .hint(format!("`chaosctl stop {other}` prevents it, if it is not too late")));
     }
@@ -35,7 +40,7 @@ pub(super) fn refuse_in_the_way(injector: &Injector, fault_type: FaultType) -> R
     match injector.first(|active| active.lifetime == LifetimeClass::Supervised) {
         None => Ok(()),
         Some(other) => {
-            let name = fault_type.name();
+            let (name, other) = (fault_type.name(), other.shown_to(caller));
             let text = format!(
                 "{name} while fault {other} is active, which is supervised: what it has set might outlive the boot"
             );
@@ -46,7 +51,7 @@ pub(super) fn refuse_in_the_way(injector: &Injector, fault_type: FaultType) -> R
 }
 
 /// Sees to the record of a fault that has ended: it stays if the host is going down, and only then. What there is to say of it.
-pub(super) async fn settle(injector: &Injector, name: &FaultName) -> Option<&'static str> {
+pub(super) async fn settle(injector: &Injector, name: &QualifiedName) -> Option<&'static str> {
     let path = injector.site.down_record.clone();
     let name = name.clone();
     let settled = tokio::task::spawn_blocking(move || settle_in(&path, &name, is_stopping)).await;
@@ -61,7 +66,7 @@ fn is_stopping() -> bool {
     talk(async |systemd| systemd.is_stopping().await).unwrap_or(true)
 }
 
-fn settle_in(path: &Path, name: &FaultName, is_stopping: impl FnOnce() -> bool) -> Option<&'static str> {
+fn settle_in(path: &Path, name: &QualifiedName, is_stopping: impl FnOnce() -> bool) -> Option<&'static str> {
     let record = DownRecord::read(path).ok().flatten()?;
     // An earlier one is still told of.
     if record.name != *name || record.back.is_some() {
@@ -164,7 +169,7 @@ mod tests {
     fn record(boot_id: BootId, fault_type: FaultType) -> DownRecord {
         DownRecord {
             boot: boot_id,
-            name: FaultName::new("a").unwrap(),
+            name: QualifiedName::parse("a").unwrap(),
             fault_type,
             description: "host_reboot: …".into(),
             at: Duration::from_millis(1_770_000_000_500),
@@ -189,7 +194,7 @@ mod tests {
         );
         let words = status.note.unwrap();
         assert!(words.contains("2026-02-02T02:40:00.500Z") && words.contains("31.0 s later"), "{words}");
-        assert_eq!((went_down.fault.as_str(), &went_down.words), ("a", &words));
+        assert_eq!((went_down.fault.to_string().as_str(), &went_down.words), ("a", &words));
         // A daemon that is restarted tells the same; the boot after that nothing.
         assert_eq!(tell("two", 500).unwrap().1.words, words);
         assert!(tell("three", 900).is_none() && DownRecord::read(&path).unwrap().is_none());
@@ -207,7 +212,7 @@ mod tests {
     fn the_record_of_a_fault_that_has_ended_stays_only_if_the_host_is_going_down() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FILE);
-        let (a, b) = (FaultName::new("a").unwrap(), FaultName::new("b").unwrap());
+        let (a, b) = (QualifiedName::parse("a").unwrap(), QualifiedName::parse("b").unwrap());
         assert_eq!(settle_in(&path, &a, || true), None);
         for (fault_type, is_stopping, expected) in [
             (FaultType::HostReboot, true, "this host is going down"),

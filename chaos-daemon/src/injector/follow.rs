@@ -14,7 +14,7 @@ use super::state::Injector;
 use super::survey::Surveyed;
 use crate::host::boot_time_ns;
 use crate::request::{ApiError, Caller, ErrorCode, FaultState, Removal};
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::{FaultRequest, QualifiedName};
 
 /// How often it is looked for the target.
 const LOOK: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ const LEAST_OFTEN: Duration = Duration::from_secs(8);
 
 /// A fault that has lost its target.
 pub(super) struct Lost<'a> {
-    pub(super) name: &'a FaultName,
+    pub(super) name: &'a QualifiedName,
     pub(super) caller: Caller,
     /// What was asked for.
     pub(super) request: &'a FaultRequest,
@@ -133,7 +133,7 @@ fn tell(done: oneshot::Sender<Removal>, removal: Option<Removal>) {
     }
 }
 
-fn waits(injector: &Injector, name: &FaultName, note: String) {
+fn waits(injector: &Injector, name: &QualifiedName, note: String) {
     injector.update(name, |active| {
         active.state = FaultState::Waiting;
         active.note = Some(note);
@@ -147,7 +147,7 @@ fn is_final(error: &ApiError) -> bool {
 }
 
 /// Ends a fault of which nothing is on the node, and tells everybody who wants that.
-fn end(injector: &Injector, name: &FaultName, reason: &str, orders: &mut Orders) -> Option<Removal> {
+fn end(injector: &Injector, name: &QualifiedName, reason: &str, orders: &mut Orders) -> Option<Removal> {
     injector.update(name, |active| active.note = Some(reason.to_owned()));
     let removal = injector.status_of(name).map(|status| Removal {
         name: name.clone(),

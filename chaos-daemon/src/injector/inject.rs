@@ -14,13 +14,14 @@ use super::life::{self, Aim, Applied, Life};
 use super::names::{self, Names};
 use super::oom::Doom;
 use super::orders::{Line, line};
+use super::owners::Taken;
 use super::presence::{Device, Pins};
 use super::refusal::{active_already, changed_already};
 use super::reload::Grounds;
 use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
 use super::survey::{self, Asked, Spot, Surveyed};
 use super::watch::Sight;
-use super::{down, taken_back, ways_in};
+use super::{digest, down, taken_back, ways_in};
 use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
@@ -35,7 +36,7 @@ use crate::request::wire::{Ticket, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::{Effect, WaysIn};
-use crate::spec::{Fault, FaultName, FaultRequest, OnTargetGone};
+use crate::spec::{Fault, FaultRequest, OnTargetGone, QualifiedName};
 use crate::target::{Entrance, NetworkTarget};
 
 /// How often it is looked whether the faults before one on a device are applied.
@@ -51,6 +52,8 @@ pub(super) struct Admitted {
     netns: Option<NetNs>,
     id: u32,
     pub(super) place: Option<(NetNsIdentity, u32, u8)>,
+    /// By what all of it is known to who has planned it.
+    pub(super) digest: String,
     /// Those that were chosen, of a fault that goes to processes.
     pub(super) targets: Option<TargetsReport>,
     /// The host that the target names, and what it stands for.
@@ -86,8 +89,8 @@ impl From<ApiError> for Failed {
 /// has it ended. When this returns an error, nothing of it is on the node, or the error says what is.
 pub(super) async fn inject(
     injector: &Rc<Injector>,
-    name: &FaultName,
-    request: &FaultRequest,
+    name: &QualifiedName,
+    (request, planned): (&FaultRequest, Option<&str>),
     caller: Caller,
     (intent, epoch, ticket): (Intent, u64, &mut Ticket),
 ) -> Result<FaultStatus, ApiError> {
@@ -104,12 +107,13 @@ pub(super) async fn inject(
         (false, _) => Some("every fault was ended"),
     };
     if let Some(ended) = ended {
-        let text = format!("inject {name}: {ended} after it was asked for");
+        let text = format!("inject {}: {ended} after it was asked for", name.shown_to(caller));
         return Err(ApiError::new(ErrorCode::Unavailable, text).hint("ask for it again"));
     }
     drop(undecided);
     let (surveyed, freshness) = found?;
     let admitted = decide(injector, request, surveyed, freshness)?;
+    digest::require(planned, &admitted.digest)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
     let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
@@ -123,7 +127,8 @@ pub(super) async fn inject(
             tokio::task::spawn_local(life.live(orders));
             tokio::task::spawn_local(taken_back::end_if(ticket.wanted(), line));
             status.ok_or_else(|| {
-                ApiError::new(ErrorCode::Unavailable, format!("fault {name} has gone already"))
+                let text = format!("fault {} has gone already", name.shown_to(caller));
+                ApiError::new(ErrorCode::Unavailable, text)
             })
         }
         Err(Failed { error, left: None }) => {
@@ -144,7 +149,7 @@ pub(super) async fn inject(
 /// As an injection; [`ErrorCode::TargetNotFound`] while it is not there.
 pub(super) async fn look_again(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<(Surveyed, Freshness), ApiError> {
@@ -154,7 +159,7 @@ pub(super) async fn look_again(
 /// Applies a fault to the target for which it has waited, until `end_ns`.
 pub(super) async fn apply_again(
     injector: &Rc<Injector>,
-    name: &FaultName,
+    name: &QualifiedName,
     request: &FaultRequest,
     (surveyed, freshness): (Surveyed, Freshness),
     end_ns: u64,
@@ -187,7 +192,7 @@ pub(super) enum Freshness {
 /// come between this and what is decided by it.
 async fn survey_for(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     request: &FaultRequest,
     (caller, intent): (Caller, Intent),
     standing: Standing,
@@ -219,7 +224,7 @@ async fn survey_for(
 /// What can be said of a fault at once, and what is to be looked at then: parse it, ask the policy, find the name free.
 pub(super) async fn ask(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     request: &FaultRequest,
     (caller, purpose, intent): (Caller, Purpose, Intent),
     standing: Standing,
@@ -241,22 +246,27 @@ pub(super) async fn ask(
 /// The leave to start a fault under this name beside those that are active.
 fn permit(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     fault: &Fault,
     (caller, intent): (Caller, Intent),
     standing: Standing,
 ) -> Result<Permit, ApiError> {
-    let others =
-        injector.active.borrow().keys().filter(|other| standing == Standing::New || *other != name).count();
+    let owner = caller.meant(Some(name.owner))?;
+    let taken = {
+        let active = injector.active.borrow();
+        let others = active.keys().filter(|other| standing == Standing::New || *other != name);
+        Taken::of(others.map(|other| other.owner), owner)
+    };
     let who = &injector.who(caller);
-    let asked = policy::Asked { who, fault, active: others, intent, now: Timestamp::now() };
+    let asked = policy::Asked { who, fault, active: taken.all, intent, now: Timestamp::now() };
     let permit = injector.policy().permit(&asked)?;
     if standing == Standing::New
         && let Some(status) = injector.status_of(name)
     {
-        return Err(active_already(name, status.remaining));
+        return Err(active_already(&name.shown_to(caller), status.remaining));
     }
-    down::refuse_in_the_way(injector, fault.fault_type)?;
+    taken.refuse(owner, injector.policy().max_active)?;
+    down::refuse_in_the_way(injector, fault.fault_type, caller)?;
     Ok(permit)
 }
 
@@ -267,6 +277,7 @@ pub(super) fn decide(
     surveyed: Surveyed,
     freshness: Freshness,
 ) -> Result<Admitted, ApiError> {
+    let identity = surveyed.identity();
     let Surveyed { asked, ways_in, target: spot, ready, entrance, guard } = surveyed;
     let Ready { plan, targets, doomed, netns } = ready;
     let Asked { name, fault, named, permit: leave, policies, caller, intent, standing, .. } = asked;
@@ -286,7 +297,7 @@ pub(super) fn decide(
     let names = names_of(&plan, spot.as_ref(), targets.as_ref());
     injector.policy().spare_production(names.iter().map(String::as_str))?;
     let grounds = Grounds { request: request.clone(), fault: fault.clone(), caller, intent, names };
-    refuse_overlap(injector, &plan)?;
+    refuse_overlap(injector, &plan, caller)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
         injector.site.guard.require(&guard)?;
@@ -294,7 +305,7 @@ pub(super) fn decide(
     let place = place.map(|place| (place.netns.id, place.target.interface.index, place.level));
     let shared = plan.steps.iter().any(|step| matches!(step, Step::Setting(_) | Step::Stub { .. }));
     if shared && freshness == Freshness::Stale {
-        return Err(unsteady(&name));
+        return Err(unsteady(&name.shown_to(caller)));
     }
     let names = request.target.host.as_deref();
     let every = request.target.resolve_every();
@@ -303,6 +314,7 @@ pub(super) fn decide(
     let target = spot.map(|spot| spot.target);
     let doom = doomed.as_deref().map(Doom::of);
     Ok(Admitted {
+        digest: digest::digest(request, identity, targets.as_ref()),
         fault,
         plan,
         id,
@@ -332,7 +344,7 @@ fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -
 }
 
 /// Of a fault that would give back, at its end, a value that was not the node's own.
-fn unsteady(name: &FaultName) -> ApiError {
+fn unsteady(name: &str) -> ApiError {
     let text = format!(
         "inject {name}: each time this node was looked at, another fault ended and gave back what it had set"
     );
@@ -340,10 +352,10 @@ fn unsteady(name: &FaultName) -> ApiError {
 }
 
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
-fn refuse_overlap(injector: &Injector, plan: &Plan) -> Result<(), ApiError> {
+fn refuse_overlap(injector: &Injector, plan: &Plan, caller: Caller) -> Result<(), ApiError> {
     for place in settings(&plan.steps) {
         if let Some(other) = injector.changer_of(&place) {
-            return Err(changed_already(&other, &place));
+            return Err(changed_already(&other.shown_to(caller), &place));
         }
     }
     Ok(())
@@ -414,13 +426,14 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
 /// as it says.
 async fn start(
     injector: &Rc<Injector>,
-    name: &FaultName,
+    name: &QualifiedName,
     admitted: Admitted,
     wanted: Option<&Wanted>,
     end_ns: Option<u64>,
 ) -> Result<Applied, Failed> {
+    let shown = name.shown_to(admitted.caller);
     let failed = |what: &dyn std::fmt::Display| {
-        ApiError::new(ErrorCode::InjectionFailed, format!("inject {name}: {what}"))
+        ApiError::new(ErrorCode::InjectionFailed, format!("inject {shown}: {what}"))
     };
     // A named host may get other addresses.
     let room = if admitted.names.is_some() { roomy } else { capacity };

@@ -24,7 +24,7 @@ use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
 use crate::request::{Caller, Evidence, FaultState, Removal};
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::{FaultRequest, QualifiedName};
 
 /// How often a lease is renewed.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) const TIME_UP: &str = "its time was up";
 /// What one fault's task owns.
 pub(super) struct Life {
     pub(super) injector: Rc<Injector>,
-    pub(super) name: FaultName,
+    pub(super) name: QualifiedName,
     /// Who has asked for it.
     pub(super) caller: Caller,
     /// What was asked for, of a fault that follows its target.
@@ -161,7 +161,7 @@ enum Then {
 /// Takes a fault from the node, until nothing is left of it.
 async fn take_off(
     injector: &Rc<Injector>,
-    (name, caller): (&FaultName, Caller),
+    (name, caller): (&QualifiedName, Caller),
     applied: Applied,
     reason: &str,
     (orders, waiting): (&mut Orders, Waiting),
@@ -313,7 +313,7 @@ impl Life {
 }
 
 /// Tells the holder to undo, and waits for what it met. `None` when it is dead or silent: ending it undoes too.
-async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Option<Evidence> {
+async fn disarm(name: &QualifiedName, holder: &mut Holder, drain: Duration) -> Option<Evidence> {
     holder.order(&Order::Disarm).await.ok()?;
     loop {
         match holder.answer_within(DISARM_LIMIT + drain).await {
@@ -335,7 +335,7 @@ async fn disarm(name: &FaultName, holder: &mut Holder, drain: Duration) -> Optio
 /// Goes on with a failed injection of which something is left: shows it, and undoes until nothing is left.
 pub(super) async fn retry(
     injector: Rc<Injector>,
-    name: FaultName,
+    name: QualifiedName,
     journal: Entry,
     mut orders: Orders,
     residue: Vec<String>,
@@ -346,7 +346,7 @@ pub(super) async fn retry(
 /// The same, of a fault whose task goes on until then.
 pub(super) async fn undo_what_is_left(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     mut journal: Entry,
     orders: &mut Orders,
     residue: &[String],
@@ -387,7 +387,7 @@ pub(super) fn take_up(injector: &Rc<Injector>, left: Unfinished) {
 }
 
 /// From here on what the journal has is to go, and what of it is there is left.
-fn note_ending(name: &FaultName, journal: &mut Entry, reason: &str) {
+fn note_ending(name: &QualifiedName, journal: &mut Entry, reason: &str) {
     if let Err(error) = journal.note(Event::Ending { reason: reason.to_owned() }) {
         tracing::warn!(%name, %error, "cannot write the journal; undoing all the same");
     }
@@ -410,7 +410,7 @@ pub(super) async fn attempt(journal: &Entry) -> (Vec<String>, Vec<String>) {
 }
 
 /// Says of what is left, and waits until it is time to try again.
-async fn stuck(injector: &Injector, name: &FaultName, residue: &[String]) {
+async fn stuck(injector: &Injector, name: &QualifiedName, residue: &[String]) {
     tracing::error!(%name, ?residue, "undoing is stuck; trying again");
     injector.update(name, |active| {
         active.state = FaultState::Stuck;
@@ -423,7 +423,7 @@ async fn stuck(injector: &Injector, name: &FaultName, residue: &[String]) {
 /// first attempt.
 async fn undo(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     journal: &Entry,
     (orders, mut waiting): (&mut Orders, Waiting),
     mut then: Then,

@@ -12,7 +12,7 @@ use super::*;
 use crate::host::{Facts, Lack, WhenAsked};
 use crate::request::wire::Door;
 use crate::request::{Caller, ErrorCode, Planned};
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::{FaultName, FaultRequest, GivenName, Owner, QualifiedName};
 use crate::waits::{HANG, see};
 
 /// How many look, and whether what they wait for has come.
@@ -85,6 +85,10 @@ async fn serve_door(injector: Rc<Injector>, mut desk: Desk) {
     }
 }
 
+fn name(name: &str, uid: u32) -> QualifiedName {
+    QualifiedName::new(Owner::User(uid), FaultName::new(name).unwrap())
+}
+
 fn caller(uid: u32) -> Caller {
     Caller::Unix { uid, gid: 0, pid: 0 }
 }
@@ -97,7 +101,6 @@ fn fault(kind: &str, params: serde_json::Value) -> FaultRequest {
 
 /// Every request that has this node looked at, each of another user.
 fn requests() -> Vec<Request> {
-    let name = |name: &str| FaultName::new(name).unwrap();
     let faults = [
         fault("connect_error", json!({})),
         fault("network_partition", json!({})),
@@ -106,15 +109,12 @@ fn requests() -> Vec<Request> {
     ];
     let mut all = vec![Request::Doctor { caller: caller(1999) }];
     for (uid, fault) in (2000..).step_by(10).zip(faults) {
-        let planned = Planned { name: name("p"), fault: fault.clone(), beside: Vec::new() };
+        let planned = Planned { name: name("p", uid), fault: fault.clone(), beside: Vec::new() };
         all.push(Request::PlanAll { faults: vec![planned], caller: caller(uid) });
-        all.push(Request::Plan { name: name("a"), fault: Box::new(fault.clone()), caller: caller(uid + 1) });
-        all.push(Request::Inject {
-            name: name("i"),
-            fault: Box::new(fault),
-            in_run: false,
-            caller: caller(uid + 2),
-        });
+        let (name, plan_digest) = (self::name("a", uid + 1), None);
+        all.push(Request::Plan { name, fault: Box::new(fault.clone()), caller: caller(uid + 1) });
+        let (name, fault) = (self::name("i", uid + 2), Box::new(fault));
+        all.push(Request::Inject { name, fault, in_run: false, plan_digest, caller: caller(uid + 2) });
     }
     all
 }
@@ -164,7 +164,7 @@ async fn whatever_a_look_is_kept_by_status_and_removals_are_answered_and_the_loo
             until_looks(1, &asked).await;
             let beat = spawn_local(tokio::time::sleep(watch::BEAT));
             assert!(matches!(soon(door, Request::Status).await, Reply::Status(_)), "{words}");
-            let remove = Request::Remove { name: FaultName::new("nobodys").unwrap(), caller: caller(5000) };
+            let remove = Request::Remove { name: GivenName::parse("nobodys").unwrap(), caller: caller(5000) };
             assert!(matches!(soon(door, remove).await, Reply::Removed(_)), "{words}");
             beat.await.unwrap();
             assert!(looking() == 1 && !asked.is_finished(), "{words}");
@@ -191,7 +191,7 @@ async fn whatever_a_look_is_kept_by_status_and_removals_are_answered_and_the_loo
 async fn a_second_look_of_one_user_waits_and_one_that_is_taken_back_is_out_of_the_way() {
     with_injector(async |door| {
         let request = |uid: u32| Request::Plan {
-            name: FaultName::new("a").unwrap(),
+            name: name("a", uid),
             fault: Box::new(fault("connect_error", json!({}))),
             caller: caller(uid),
         };
@@ -217,17 +217,18 @@ async fn a_second_look_of_one_user_waits_and_one_that_is_taken_back_is_out_of_th
 async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_are_ended_or_who_asked_leaves()
  {
     with_injector(async |door| {
-        let name = |name: &str| FaultName::new(name).unwrap();
+        let name = |text: &str| GivenName::parse(text).unwrap();
         let inject = |uid: u32| Request::Inject {
-            name: name("a"),
+            name: self::name("a", uid),
             fault: Box::new(fault("connect_error", json!({}))),
             in_run: false,
+            plan_digest: None,
             caller: caller(uid),
         };
         for (uid, ends, words) in [
             (
                 4000,
-                Request::Remove { name: name("a"), caller: caller(5000) },
+                Request::Remove { name: name("4000/a"), caller: caller(5000) },
                 "it was removed after it was asked for",
             ),
             (4001, Request::StopAll { caller: caller(5000) }, "every fault was ended after it was asked for"),

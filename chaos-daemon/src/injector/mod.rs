@@ -6,6 +6,7 @@ mod aside;
 mod beats;
 pub mod child;
 mod credentials;
+mod digest;
 pub mod doctor;
 mod down;
 mod facts;
@@ -22,6 +23,7 @@ pub mod manager;
 mod names;
 mod oom;
 mod orders;
+mod owners;
 mod plans;
 mod presence;
 pub mod recover;
@@ -362,9 +364,10 @@ async fn attend(
 /// Answers a request that came in this epoch. Nothing here, nor in what it calls, blocks: what looks at the node does so aside.
 async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket: &mut Ticket) -> Reply {
     match request {
-        Request::Inject { name, fault, in_run, caller } => {
+        Request::Inject { name, fault, in_run, plan_digest, caller } => {
             let intent = if in_run { Intent::Run } else { Intent::Single };
-            match inject::inject(injector, &name, &fault, caller, (intent, epoch, ticket)).await {
+            let asked = (fault.as_ref(), plan_digest.as_deref());
+            match inject::inject(injector, &name, asked, caller, (intent, epoch, ticket)).await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
                     tracing::warn!(%name, %caller, code = ?error.code, %error, "injection refused");
@@ -377,10 +380,13 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
         {
             Reply::Error(refusal.into())
         }
-        Request::Remove { name, caller } => {
-            let removal = injector.end(&name, &format!("removed by {caller}")).await;
-            Reply::Removed(removal.into_iter().collect())
-        }
+        Request::Remove { name, caller } => match owners::to_end(injector, name, caller) {
+            Ok(name) => {
+                let removal = injector.end(&name, &format!("removed by {caller}")).await;
+                Reply::Removed(removal.into_iter().collect())
+            }
+            Err(error) => Reply::Error(error),
+        },
         Request::StopAll { caller } => {
             tracing::warn!(%caller, "ending every fault");
             Reply::Removed(injector.end_all(&format!("stopped by {caller}")).await)

@@ -9,6 +9,7 @@ use tokio::task::yield_now;
 
 use super::aside::Purpose;
 use super::inject::{Admitted, Freshness, ask, decide};
+use super::owners::Taken;
 use super::state::{Injector, Standing, settings};
 use super::survey::{self, Preview};
 use super::together::{Seat, refuse_beside};
@@ -18,7 +19,7 @@ use crate::kernel::step::Step;
 use crate::policy::Intent;
 use crate::request::{ApiError, Caller, PlanReport, Planned};
 use crate::spec::LifetimeClass;
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::{FaultRequest, QualifiedName};
 
 /// How many hosts that the faults of one experiment name are looked up at once.
 const MOST_NAMES_AT_ONCE: usize = 4;
@@ -28,7 +29,7 @@ const LONGEST_OF_ALL: Duration = Duration::from_secs(15);
 /// What an injection would do; refused where the injection would be.
 pub(super) async fn plan(
     injector: &Injector,
-    name: &FaultName,
+    name: &QualifiedName,
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<PlanReport, ApiError> {
@@ -97,7 +98,7 @@ fn refuse_together(
     };
     let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
     let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
-    let active = injector.active.borrow().len();
+    let active = Taken::of(injector.active.borrow().keys().map(|name| name.owner), new.name.owner);
     refuse_beside(&injector.policy(), &injector.who(caller), active, &new, &beside.iter().collect::<Vec<_>>())
 }
 
@@ -122,6 +123,7 @@ fn report(admitted: &Admitted) -> PlanReport {
         lifetime: admitted.plan.lifetime,
         guard: guard_words(&admitted.guard, admitted.plan.lifetime),
         duration: admitted.fault.duration,
+        digest: admitted.digest.clone(),
         targets: None,
         restarts: Vec::new(),
         warnings: admitted.refused_now.iter().chain(&admitted.warning).cloned().collect(),

@@ -26,7 +26,7 @@ use crate::policy::{Policy, Who};
 use crate::request::names::{Resolver, resolver};
 use crate::request::{Caller, Evidence, FaultState, FaultStatus, Removal};
 use crate::spec::LifetimeClass;
-use crate::spec::{FaultName, FaultType};
+use crate::spec::{FaultType, QualifiedName};
 
 /// How long one heartbeat keeps a fault.
 pub const LEASE_WINDOW: Duration = Duration::from_secs(3);
@@ -57,7 +57,7 @@ pub struct Injector {
     pub(super) guard: RefCell<Sight>,
     /// The TCP ports at which sshd was when it was last looked.
     pub(super) ways_in: RefCell<Vec<u16>>,
-    pub(super) active: RefCell<BTreeMap<FaultName, Active>>,
+    pub(super) active: RefCell<BTreeMap<QualifiedName, Active>>,
     /// How often every fault has been ended.
     epoch: Cell<u64>,
     /// How many faults have gone that had set something on this node.
@@ -87,7 +87,7 @@ pub(super) enum Standing {
 /// An injection of which it is not decided yet whether it may be: it has no entry, and can be removed all the same.
 #[derive(Debug)]
 pub(super) struct Undecided {
-    name: FaultName,
+    name: QualifiedName,
     removed: Cell<bool>,
 }
 
@@ -210,12 +210,12 @@ impl Injector {
     }
 
     /// The status of one active fault.
-    pub(super) fn status_of(&self, name: &FaultName) -> Option<FaultStatus> {
+    pub(super) fn status_of(&self, name: &QualifiedName) -> Option<FaultStatus> {
         self.active.borrow().get(name).map(|active| active.status(name, &self.guard.borrow()))
     }
 
     /// Changes one active fault's entry.
-    pub(super) fn update(&self, name: &FaultName, change: impl FnOnce(&mut Active)) {
+    pub(super) fn update(&self, name: &QualifiedName, change: impl FnOnce(&mut Active)) {
         if let Some(active) = self.active.borrow_mut().get_mut(name) {
             change(active);
         }
@@ -228,7 +228,7 @@ impl Injector {
     }
 
     /// Takes a fault from the active ones, of which nothing is left.
-    pub(super) fn take_out(&self, name: &FaultName) -> Option<Active> {
+    pub(super) fn take_out(&self, name: &QualifiedName) -> Option<Active> {
         let active = self.active.borrow_mut().remove(name)?;
         if active.owns_clsact || !active.settings.is_empty() {
             self.given_back.set(self.given_back.get().wrapping_add(1));
@@ -238,7 +238,7 @@ impl Injector {
     }
 
     /// Notes that nothing of an active fault is on this node for now: what it had set is given back.
-    pub(super) fn release(&self, name: &FaultName) {
+    pub(super) fn release(&self, name: &QualifiedName) {
         self.update(name, |active| {
             if active.owns_clsact || !active.settings.is_empty() {
                 self.given_back.set(self.given_back.get().wrapping_add(1));
@@ -250,7 +250,7 @@ impl Injector {
     }
 
     /// Moves a fault from the active ones to those that ended lately.
-    pub(super) fn retire(&self, name: &FaultName) {
+    pub(super) fn retire(&self, name: &QualifiedName) {
         let Some(mut active) = self.take_out(name) else { return };
         active.state = FaultState::Ended;
         let mut status = active.status(name, &self.guard.borrow());
@@ -286,12 +286,12 @@ impl Injector {
     }
 
     /// The active fault that has changed the setting at this place.
-    pub(super) fn changer_of(&self, place: &str) -> Option<FaultName> {
+    pub(super) fn changer_of(&self, place: &str) -> Option<QualifiedName> {
         self.first(|active| active.settings.iter().any(|each| each == place))
     }
 
     /// The first active fault, by name, of which this holds.
-    pub(super) fn first(&self, holds: impl Fn(&Active) -> bool) -> Option<FaultName> {
+    pub(super) fn first(&self, holds: impl Fn(&Active) -> bool) -> Option<QualifiedName> {
         let active = self.active.borrow();
         active.iter().find(|(_, active)| holds(active)).map(|(name, _)| name.clone())
     }
@@ -309,7 +309,7 @@ impl Injector {
     }
 
     /// The faults that need a guard, but for those that are ending already.
-    pub(super) fn supervised(&self) -> Vec<FaultName> {
+    pub(super) fn supervised(&self) -> Vec<QualifiedName> {
         let active = self.active.borrow();
         let lasting = |active: &Active| {
             active.lifetime == LifetimeClass::Supervised
@@ -321,8 +321,21 @@ impl Injector {
         active.iter().filter(|(_, active)| lasting(active)).map(|(name, _)| name.clone()).collect()
     }
 
+    /// Whether a fault of this name is active, or is asked for.
+    pub(super) fn knows(&self, name: &QualifiedName) -> bool {
+        let undecided = self.undecided.borrow();
+        let is_asked_for = undecided.iter().filter_map(Weak::upgrade).any(|each| each.name == *name);
+        is_asked_for || self.active.borrow().contains_key(name)
+    }
+
+    /// The active faults of others that have this name.
+    pub(super) fn of_others(&self, name: &QualifiedName) -> Vec<QualifiedName> {
+        let active = self.active.borrow();
+        active.keys().filter(|other| other.name == name.name && other.owner != name.owner).cloned().collect()
+    }
+
     /// Keeps in mind that a fault of this name was asked for, for as long as the result lives.
-    pub(super) fn undecided(&self, name: &FaultName) -> Rc<Undecided> {
+    pub(super) fn undecided(&self, name: &QualifiedName) -> Rc<Undecided> {
         let new = Rc::new(Undecided { name: name.clone(), removed: Cell::new(false) });
         let mut all = self.undecided.borrow_mut();
         all.retain(|each| each.strong_count() > 0);
@@ -332,7 +345,7 @@ impl Injector {
 
     /// Ends one fault and waits until it has been undone. `None` when there is none of this name; one that was asked for and is not
     /// decided yet is not injected then.
-    pub(super) async fn end(&self, name: &FaultName, reason: &str) -> Option<Removal> {
+    pub(super) async fn end(&self, name: &QualifiedName, reason: &str) -> Option<Removal> {
         for each in self.undecided.borrow().iter().filter_map(Weak::upgrade) {
             each.removed.set(each.removed.get() || each.name == *name);
         }
@@ -491,7 +504,7 @@ impl Active {
         }
     }
 
-    fn status(&self, name: &FaultName, guard: &Sight) -> FaultStatus {
+    fn status(&self, name: &QualifiedName, guard: &Sight) -> FaultStatus {
         let age = self.started.elapsed();
         FaultStatus {
             name: name.clone(),

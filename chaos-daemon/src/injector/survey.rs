@@ -19,7 +19,7 @@ use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
 use crate::policy::{Intent, Permit};
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
-use crate::spec::{Direction, Fault, FaultName};
+use crate::spec::{Direction, Fault, QualifiedName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, Entrance, NetworkTarget};
 
@@ -35,7 +35,7 @@ static PLACES_OF_FAULTS: Places =
 /// What is to be looked at.
 #[derive(Debug)]
 pub(super) struct Asked {
-    pub(super) name: FaultName,
+    pub(super) name: QualifiedName,
     pub(super) fault: Fault,
     /// The addresses of the host that the target names.
     pub(super) named: Vec<IpNet>,

@@ -2,18 +2,19 @@
 //! out, the same as the second of them would meet if the first were active.
 
 use super::down::takes_down;
+use super::owners::Taken;
 use super::refusal::{active_already, changed_already};
 use jiff::Timestamp;
 
 use crate::policy::{Asked, Intent, Policy, Who};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
-use crate::spec::{Fault, FaultName};
+use crate::spec::{Fault, QualifiedName};
 
 /// A fault that could be injected if it were the only one.
 #[derive(Debug)]
 pub(super) struct Seat<'a> {
-    pub(super) name: &'a FaultName,
+    pub(super) name: &'a QualifiedName,
     pub(super) fault: &'a Fault,
     pub(super) lifetime: LifetimeClass,
     /// The places of the settings that it changes.
@@ -27,24 +28,26 @@ pub(super) struct Seat<'a> {
 pub(super) fn refuse_beside(
     policy: &Policy,
     who: &Who,
-    active: usize,
+    active: Taken,
     new: &Seat<'_>,
     beside: &[&Seat<'_>],
 ) -> Result<(), ApiError> {
-    let (active, intent) = (active + beside.len(), Intent::PlanOfRun);
-    policy.permit(&Asked { who, fault: new.fault, active, intent, now: Timestamp::now() })?;
+    let (owner, intent) = (new.name.owner, Intent::PlanOfRun);
+    let taken = active.and(beside.len(), owner);
+    policy.permit(&Asked { who, fault: new.fault, active: taken.all, intent, now: Timestamp::now() })?;
+    taken.refuse(owner, policy.max_active)?;
     for other in beside {
+        let name = other.name.shown_to(who.caller);
         if other.name == new.name {
-            return Err(active_already(new.name, other.fault.duration));
+            return Err(active_already(&name, other.fault.duration));
         }
         if let Some(place) = new.settings.iter().find(|place| other.settings.contains(place)) {
-            return Err(changed_already(other.name, place));
+            return Err(changed_already(&name, place));
         }
         let goes_down = [new, other].map(|seat| takes_down(seat.fault.fault_type));
         let is_supervised = other.lifetime == LifetimeClass::Supervised;
         if goes_down[1] || (goes_down[0] && is_supervised) {
-            let text =
-                format!("fault {} would be active then, and one of the two takes this host down", other.name);
+            let text = format!("fault {name} would be active then, and one of the two takes this host down");
             return Err(ApiError::new(ErrorCode::LimitReached, text)
                 .hint("have the host go down in an experiment of its own"));
         }
@@ -71,8 +74,8 @@ mod tests {
         serde_json::from_value::<FaultRequest>(request).unwrap().parse().unwrap()
     }
 
-    fn name(name: &str) -> FaultName {
-        FaultName::new(name).unwrap()
+    fn name(name: &str) -> QualifiedName {
+        QualifiedName::parse(name).unwrap()
     }
 
     #[test]
@@ -86,7 +89,8 @@ mod tests {
             settings: settings.iter().map(|place| (*place).to_owned()).collect(),
         };
         let policy = Policy { max_active: 2, ..here() };
-        let say = |active, new: &Seat<'_>, beside: &[&Seat<'_>]| {
+        let say = |all, new: &Seat<'_>, beside: &[&Seat<'_>]| {
+            let active = Taken { all, but_roots: 0, own: all };
             refuse_beside(&policy, &ME.into(), active, new, beside).map_err(|error| error.message)
         };
         let one = seat(&first, &cut, &[]);
@@ -115,8 +119,9 @@ mod tests {
         let (irreversible, kernel) = (LifetimeClass::Irreversible, LifetimeClass::Kernel);
         let seat = |name, fault, lifetime| Seat { name, fault, lifetime, settings: Vec::new() };
         let reboots = seat(&first, &reboot, irreversible);
+        let none = Taken { all: 0, but_roots: 0, own: 0 };
         let refused = |new: &Seat<'_>, beside: &Seat<'_>| {
-            refuse_beside(&policy, &ME.into(), 0, new, &[beside]).is_err()
+            refuse_beside(&policy, &ME.into(), none, new, &[beside]).is_err()
         };
         assert!(refused(&seat(&second, &cut, kernel), &reboots));
         assert!(refused(&reboots, &seat(&second, &cut, LifetimeClass::Supervised)));

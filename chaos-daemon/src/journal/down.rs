@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::host::BootId;
-use crate::spec::{FaultName, FaultType};
+use crate::spec::{FaultType, QualifiedName};
 
 /// The name of the file in the state directory.
 pub const FILE: &str = "host-down.json";
@@ -22,7 +22,7 @@ pub struct DownRecord {
     /// The boot that it has ended.
     pub boot: BootId,
     /// Name of the fault.
-    pub name: FaultName,
+    pub name: QualifiedName,
     /// Its type.
     pub fault_type: FaultType,
     /// What it was, for people.
@@ -127,7 +127,7 @@ mod tests {
     fn record() -> DownRecord {
         DownRecord {
             boot: boot("one"),
-            name: FaultName::new("a").unwrap(),
+            name: QualifiedName::parse("a").unwrap(),
             fault_type: FaultType::HostReboot,
             description: "host_reboot: …".into(),
             at: Duration::from_secs(1000),

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::fail_point::{self, Point};
 use crate::host::BootId;
 use crate::kernel::step::Step;
-use crate::spec::{FaultName, FaultType};
+use crate::spec::{FaultType, QualifiedName};
 
 pub use down::{Back, DownRecord, Found as FoundDown};
 pub use line::Unclear;
@@ -39,7 +39,7 @@ pub enum Event {
         /// Which boot.
         boot: BootId,
         /// Name.
-        name: FaultName,
+        name: QualifiedName,
         /// Type.
         fault_type: FaultType,
         /// Version of the program that wrote this.
@@ -80,7 +80,7 @@ pub struct Found {
     /// Its file.
     pub path: PathBuf,
     /// Name and type, when the first line could be read.
-    pub fault: Option<(FaultName, FaultType)>,
+    pub fault: Option<(QualifiedName, FaultType)>,
     /// Version of the program that wrote it, when that could be read.
     pub version: Option<String>,
     /// Whether it is of this boot. Without a first line it is taken to be.
@@ -126,7 +126,7 @@ impl Journal {
     pub fn begin(
         &self,
         id: u32,
-        name: &FaultName,
+        name: &QualifiedName,
         fault_type: FaultType,
         steps: &[Step],
     ) -> io::Result<Entry> {
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn what_reached_intent_is_found_again_and_a_closed_journal_is_not() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let steps = [holder(1), holder(2)];
         let mut entry = journal.begin(1, &name, FaultType::Latency, &steps).unwrap();
         entry.note(Event::Applied).unwrap();
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn a_line_cut_short_costs_only_itself() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
         let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();
         file.write_all(b"{\"intent\":{\"holder\":{\"pi").unwrap();
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn what_is_noted_after_a_line_cut_short_is_found() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let mut entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
         // As a write leaves it that found no room.
         entry.file.write_all(b"\"appl").unwrap();
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn a_journal_that_was_left_behind_is_gone_on_with_and_closed() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
         entry.file.write_all_at(b"\"appl", entry.length).unwrap();
         drop(entry);
@@ -406,7 +406,7 @@ mod tests {
     #[test]
     fn a_line_cut_within_a_character_costs_only_itself() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let entry = journal.begin(1, &name, FaultType::Latency, &[holder(1)]).unwrap();
         let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();
         file.write_all(b"{\"intent\":{\"clsact\":{\"netns\":{\"name\":\"caf\xc3").unwrap();
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn the_same_fault_cannot_be_begun_twice() {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let _entry = journal.begin(1, &name, FaultType::Latency, &[]).unwrap();
         assert!(journal.begin(1, &name, FaultType::Latency, &[]).is_err());
     }
@@ -432,7 +432,7 @@ mod tests {
     /// What is found of a journal of this boot with these lines after the first, beside one that is as it should be.
     fn found_with(lines: &[u8]) -> Found {
         let (_directory, journal) = journal();
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let entry = journal.begin(1, &name, FaultType::Latency, &[]).unwrap();
         let _other = journal.begin(2, &name, FaultType::Latency, &[holder(2)]).unwrap();
         let mut file = OpenOptions::new().append(true).open(&entry.path).unwrap();

@@ -15,7 +15,7 @@ use crate::request::fields::Fields;
 use crate::server::catalogue::{Known, ORIGINS, Origin, Place, Wanted};
 use crate::server::history::Latest;
 use crate::server::service::Service;
-use crate::spec::SpecError;
+use crate::spec::{Owner, SpecError};
 
 /// How many experiments are on a page when nobody says.
 const LISTED: u32 = 50;
@@ -27,6 +27,10 @@ pub(super) const MOST_LISTED: u32 = 250;
 pub(crate) struct Listed {
     /// Name: of one that is registered, the one under which it is run.
     pub(crate) experiment_name: String,
+    /// Whose it is, if it is another user's, whose names are UID/NAME.
+    #[schemars(with = "String")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// "registered", or "built-in": it can be described, and its document registered.
     pub(crate) origin: Origin,
     /// What it is about.
@@ -52,9 +56,15 @@ pub(crate) struct Listed {
 }
 
 impl Listed {
-    pub(super) fn new(known: &Known, last_run: Option<Latest>, running: Option<String>) -> Self {
+    pub(super) fn new(
+        known: &Known,
+        last_run: Option<Latest>,
+        running: Option<String>,
+        viewer: Owner,
+    ) -> Self {
         Self {
             experiment_name: known.place.name.clone(),
+            owner: known.registered.as_ref().and_then(|(owner, _)| owner.told_to(viewer)),
             origin: known.place.origin,
             title: known.title(),
             tags: known.tags(),
@@ -99,7 +109,7 @@ pub(super) struct ListExperiments;
 impl Tool for ListExperiments {
     const NAME: &'static str = "chaos_list_experiments";
     const TITLE: &'static str = "List experiments";
-    const DESCRIPTION: &'static str = "Which experiments there are: those registered, which chaos_run_experiment runs, and those built in, which are ready to be \
+    const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, for root everybody's, which chaos_run_experiment runs, and those built in, which are ready to be \
          registered. With their faults and the verdict of their latest run, always in the same order, page by page.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = ListOutput;
@@ -121,7 +131,7 @@ impl Tool for ListExperiments {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<ListOutput, ApiError> {
-        list(call.service, call.arguments).await
+        list(call.service, call.arguments, call.caller.owner()).await
     }
 }
 
@@ -143,7 +153,11 @@ pub(super) fn wanted(fields: &mut Fields) -> Result<Wanted, SpecError> {
     })
 }
 
-async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+async fn list(
+    service: &Service,
+    arguments: Map<String, Value>,
+    viewer: Owner,
+) -> Result<ListOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let wanted = wanted(&mut fields)?;
     let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
@@ -152,15 +166,14 @@ async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOu
     let running = service.going_on();
     let listed = move |known: Known| {
         // What is built in is run under its title, once that is registered.
-        let last = if known.is_registered() { latest.remove(&known.place.name) } else { None };
+        let last = known.registered.as_ref().and_then(|registered| latest.remove(registered));
         if !wanted.is(&known, last.as_ref()) {
             return None;
         }
-        let run = running.iter().find(|run| run.experiment == known.place.name);
-        let running = run.map(|run| run.run_id.clone()).filter(|_| known.is_registered());
-        Some((known.place.clone(), Listed::new(&known, last, running)))
+        let running = running.iter().find(|run| known.is_of(run)).map(|run| run.run_id.clone());
+        Some((known.place.clone(), Listed::new(&known, last, running, viewer)))
     };
-    let mut found = service.catalogue(limit + 1, listed).await?;
+    let mut found = service.catalogue(viewer, limit + 1, listed).await?;
     let more = found.len() > limit;
     found.truncate(limit);
     let next_cursor = found.last().filter(|_| more).map(|(place, _)| place.to_cursor());

@@ -13,18 +13,24 @@ use crate::experiment::driver::residue;
 use crate::request::Evidence;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, DoctorReport, ErrorCode, ResidueReport, ResourceAbility};
+use crate::server::history::views::sees_all;
 use crate::server::runs::Which;
+use crate::server::schedule::Chosen;
 use crate::server::service::Service;
-use crate::spec::{FaultName, SpecError};
+use crate::spec::{GivenName, Owner, SpecError};
 
 /// One fault that was ended.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 struct StoppedView {
-    /// Name.
+    /// Name: of another user's as UID/NAME.
     name: String,
+    /// Whose it was, if not yours.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner: Option<String>,
     /// Type.
     fault_type: String,
-    /// What it had met.
+    /// What it had met; of another user's nothing.
     evidence: Evidence,
     /// What is left on the host; empty when residue was looked for and none found.
     residue: Vec<String>,
@@ -72,7 +78,7 @@ impl Tool for Stop {
     fn input() -> JsonObject {
         object(
             json!({
-                "fault_name": text("The fault to end. Without it, and without the others, everything ends."),
+                "fault_name": text("The fault to end: yours, or of another user as chaos_status has it, e.g. \"1001/slow\". Without it, and without the others, everything ends."),
                 "run_id": text("In its place: the run to end, by its handle, or the beginning of it."),
                 "experiment_name": text("In its place: the experiment whose run is to end."),
             }),
@@ -95,7 +101,7 @@ async fn stop(
     caller: Caller,
 ) -> Result<StopOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
-    let name = fields.string("fault_name")?.map(FaultName::new).transpose()?;
+    let name = fields.string("fault_name")?.map(|name| GivenName::parse(&name)).transpose()?;
     let (run, experiment) = (fields.string("run_id")?, fields.string("experiment_name")?);
     fields.finish()?;
     // An empty one would be the beginning of every handle; nor is it the wish that everything ends.
@@ -116,15 +122,21 @@ async fn stop(
         }
     }
     let all = name.is_none();
-    let removals = service.stop(name, caller).await?;
-    let schedules = if all { going_on(service)? } else { Vec::new() };
+    let viewer = caller.owner();
+    let removals = service.stop(name.as_ref(), caller).await?;
+    let schedules = if all { going_on(service, viewer)? } else { Vec::new() };
     let error = residue(&removals).map(|residue| left_behind(&residue));
     let stopped: Vec<_> = removals
         .into_iter()
         .map(|removal| StoppedView {
-            name: removal.name.to_string(),
+            name: removal.name.shown_to(viewer),
+            owner: removal.name.owner.told_to(viewer),
             fault_type: removal.fault_type.name().to_owned(),
-            evidence: removal.evidence,
+            evidence: if sees_all(removal.name.owner, viewer) {
+                removal.evidence
+            } else {
+                Evidence::default()
+            },
             residue: removal.residue,
         })
         .collect();
@@ -151,12 +163,13 @@ fn left_behind(what: &str) -> ApiError {
 
 /// Ends one run, which removes its faults itself.
 async fn stop_run(service: &Service, which: &Which, caller: Caller) -> Result<StopOutput, ApiError> {
-    let result = service.stop_run(which, caller).await?;
+    let (owner, result) = service.stop_run(which, caller).await?;
     let how = match result.verdict {
         Some(verdict) => format!("ended: {verdict}"),
         None => "is being ended".to_owned(),
     };
-    let message = format!("run {} of {:?} {how}; registrations stay", result.run_id, result.experiment_name);
+    let name = owner.name_for(caller.owner(), &result.experiment_name);
+    let message = format!("run {} of {name:?} {how}; registrations stay", result.run_id);
     let error = match (result.left.join("; "), result.verdict) {
         (left, _) if !left.is_empty() => Some(left_behind(&left)),
         (_, None) => Some(
@@ -166,13 +179,15 @@ async fn stop_run(service: &Service, which: &Which, caller: Caller) -> Result<St
         (_, Some(_)) => None,
     };
     let error = error.as_ref().map(Failure::from);
-    Ok(StopOutput { runs: vec![RunOutput::from(result)], message, error, ..StopOutput::default() })
+    let runs = vec![RunOutput::of(result, owner, caller.owner())];
+    Ok(StopOutput { runs, message, error, ..StopOutput::default() })
 }
 
-/// The schedules that will fire again.
-fn going_on(service: &Service) -> Result<Vec<String>, ApiError> {
-    let all = service.schedules().list(None, Timestamp::now())?;
-    Ok(all.into_iter().filter(|listed| !listed.next.is_empty()).map(|listed| listed.name).collect())
+/// The schedules that will fire again, of those that the caller has, or root.
+fn going_on(service: &Service, caller: Owner) -> Result<Vec<String>, ApiError> {
+    let all = service.schedules().list(&Chosen::AllOf(caller), Timestamp::now())?;
+    let firing = all.into_iter().filter(|listed| !listed.next.is_empty());
+    Ok(firing.map(|listed| listed.name.shown_to(caller)).collect())
 }
 
 /// Whether one type of fault is possible here.

@@ -15,8 +15,8 @@ use crate::experiment::activity::Deed;
 use crate::experiment::hub::Parameter;
 use crate::experiment::role::Role;
 use crate::probe::Probe;
-use crate::request::ApiError;
 use crate::request::fields::Fields;
+use crate::request::{ApiError, Caller};
 use crate::server::catalogue::Known;
 use crate::server::history::{Filter, RunFault, Summary};
 use crate::server::service::Service;
@@ -125,7 +125,7 @@ impl Tool for DescribeExperiment {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<Description, ApiError> {
-        describe(call.service, call.arguments).await
+        describe(call.service, call.arguments, call.caller).await
     }
 
     fn failed(arguments: &Map<String, Value>, error: &ApiError) -> Description {
@@ -134,20 +134,24 @@ impl Tool for DescribeExperiment {
     }
 }
 
-async fn describe(service: &Service, arguments: Map<String, Value>) -> Result<Description, ApiError> {
+async fn describe(
+    service: &Service,
+    arguments: Map<String, Value>,
+    caller: Caller,
+) -> Result<Description, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name an experiment of chaos_list_experiments")?;
     fields.finish()?;
-    let known = service.known(&name).await?;
+    let (known, viewer) = (service.known(&name, caller).await?, caller.owner());
     let runs = runs(service, &known).await?;
-    let last = match known.is_registered() {
-        true => service.history().latest().await?.remove(&name),
-        false => None,
+    let last = match &known.registered {
+        Some(registered) => service.history().latest().await?.remove(registered),
+        None => None,
     };
     let going_on = service.going_on();
-    let running = going_on.iter().find(|run| known.is_registered() && run.experiment == name);
-    let listed = Listed::new(&known, last, running.map(|run| run.run_id.clone()));
+    let running = going_on.iter().find(|run| known.is_of(run));
+    let listed = Listed::new(&known, last, running.map(|run| run.run_id.clone()), viewer);
     let understood = known.experiment.as_ref().ok();
     Ok(Description {
         experiment_name: name,
@@ -158,7 +162,7 @@ async fn describe(service: &Service, arguments: Map<String, Value>) -> Result<De
         probes: understood.map(probes).unwrap_or_default(),
         faults: known.faults(),
         hold_seconds: understood.map(|experiment| experiment.lasts().as_secs_f64()),
-        runs: runs.into_iter().map(history::Listed::from).collect(),
+        runs: runs.into_iter().map(|run| history::Listed::of(run, viewer)).collect(),
         secrets: known.secrets,
         error: None,
     })
@@ -166,10 +170,8 @@ async fn describe(service: &Service, arguments: Map<String, Value>) -> Result<De
 
 /// Its latest runs. What is built in has none under its name.
 async fn runs(service: &Service, known: &Known) -> Result<Vec<Summary>, ApiError> {
-    if !known.is_registered() {
-        return Ok(Vec::new());
-    }
-    let (experiment, limit) = (Some(known.place.name.clone()), Some(RUNS));
+    let Some(registered) = &known.registered else { return Ok(Vec::new()) };
+    let (experiment, limit) = (Some(vec![registered.clone()]), Some(RUNS));
     service.history().search(Filter { experiment, limit, ..Filter::default() }).await
 }
 

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::inject::{idempotency_key, key_property};
+use super::inject::{digest_property, idempotency_key, key_property};
 use super::plan::PlanOutput;
 use super::results::{Failure, RunOutput};
 use super::schema::{object, shallow, text};
@@ -18,8 +18,8 @@ use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
 use crate::server::keys::Begun;
 use crate::server::runs::Run;
-use crate::server::service::{DryRun, Service};
-use crate::spec::SpecError;
+use crate::server::service::{DryRun, Service, Wish};
+use crate::spec::{Owner, SpecError};
 
 pub(super) struct RunExperiment;
 
@@ -48,6 +48,7 @@ impl Tool for RunExperiment {
             json!({
                 "experiment_name": text("Name of the experiment to run, e.g. \"kill-cache\"."),
                 "dry_run": dry_run, "stage": stage, "wait_seconds": wait, "idempotency_key": key,
+                "plan_digest": digest_property("a run"),
             }),
             &["experiment_name"],
         )
@@ -75,12 +76,18 @@ async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<Run
     let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
     let wait = wait_seconds(&mut fields)?;
     let key = idempotency_key(&mut fields)?;
+    let plan_digest = fields.string("plan_digest")?;
     fields.finish()?;
     if dry_run {
-        let given = [("wait_seconds", wait.is_some()), ("idempotency_key", key.is_some())];
+        let given = [
+            ("wait_seconds", wait.is_some()),
+            ("idempotency_key", key.is_some()),
+            ("plan_digest", plan_digest.is_some()),
+        ];
         if let Some((field, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
             let problem = match field {
                 "wait_seconds" => "a dry run begins nothing whose end could be waited for: leave it out",
+                "plan_digest" => "a dry run is what tells it: leave it out",
                 _ => "a dry run begins nothing, however often it is asked for: leave it out",
             };
             return Err(SpecError::new(field, problem).into());
@@ -88,24 +95,30 @@ async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<Run
         return service.dry_run(&name, stage, caller).await.map(RunOutput::from);
     }
     let wait = wait.unwrap_or(LONGEST_WAIT);
+    let (wish, viewer) = (Wish { stage, plan_digest }, caller.owner());
     let Some(key) = key else {
-        let run = service.run(&name, stage, caller).await?;
-        return outcome(&run, wait, asker).await;
+        let run = service.run(&name, &wish, caller).await?;
+        return outcome(&run, wait, asker, viewer).await;
     };
-    let Begun { what: run_id, repeated } = service.run_once(&name, stage, &key, caller).await?;
+    let Begun { what: run_id, repeated } = service.run_once(&name, &wish, &key, caller).await?;
     let output = match service.find_going_on(&run_id)? {
-        Some(run) => outcome(&run, wait, asker).await?,
-        None => service.history().run(run_id).await?.run.into(),
+        Some(run) => outcome(&run, wait, asker, viewer).await?,
+        None => {
+            let recorded = service.history().run(run_id).await?;
+            let owner = recorded.owner();
+            RunOutput::of(recorded.run, owner, viewer)
+        }
     };
     Ok(RunOutput { repeated: Some(repeated.is_some()), ..output })
 }
 
 /// How a run has ended if it does within `wait`, and otherwise how far it has come.
-async fn outcome(run: &Run, wait: Duration, asker: &Asker) -> Result<RunOutput, ApiError> {
-    match asker.until_ended(run, wait).await {
-        Some(ended) => ended.map(RunOutput::from),
-        None => Ok(run.so_far("still running: chaos_get_run with wait_seconds waits for its end").into()),
-    }
+async fn outcome(run: &Run, wait: Duration, asker: &Asker, viewer: Owner) -> Result<RunOutput, ApiError> {
+    let result = match asker.until_ended(run, wait, viewer).await {
+        Some(ended) => ended?,
+        None => run.so_far("still running: chaos_get_run with wait_seconds waits for its end"),
+    };
+    Ok(RunOutput::of(result, run.owner, viewer))
 }
 
 pub(super) struct PlanExperiment;
@@ -166,7 +179,7 @@ async fn plan(
 
 impl From<DryRun> for RunOutput {
     fn from(dry_run: DryRun) -> Self {
-        let DryRun { result, digest, host_limits, plans, history, not_sampled } = dry_run;
+        let DryRun { result, digest, plan_digest, host_limits, plans, history, not_sampled } = dry_run;
         let planned = || plans.iter().filter_map(|planned| planned.plan.as_ref().ok());
         let steps: Vec<_> = planned().flat_map(|(plan, _)| plan.steps.iter().cloned()).collect();
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
@@ -174,6 +187,7 @@ impl From<DryRun> for RunOutput {
             dry_run: Some(true),
             packets_affected: None,
             digest: Some(digest),
+            plan_digest,
             history: Some(history),
             host_limits: Some(host_limits).filter(|limits| !limits.is_empty()),
             not_sampled: Some(not_sampled).filter(|names| !names.is_empty()),
@@ -226,7 +240,7 @@ pub(super) struct RegisterExperiment;
 impl Tool for RegisterExperiment {
     const NAME: &'static str = "chaos_register_experiment";
     const TITLE: &'static str = "Register an experiment";
-    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of the same name. Takes a Chaos \
+    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of yours of the same name. Takes a Chaos \
         Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
         arguments [\"probe\", \"tcp\", \"HOST:PORT\"], or a program that the policy names), and a method of actions (provider process \"chaosctl\" with \
         arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \

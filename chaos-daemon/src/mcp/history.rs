@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::{Failure, RunOutput, RunningView};
 use super::schema::{object, text};
+use super::status::meant;
 use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
@@ -20,10 +21,11 @@ use crate::request::fields::Fields;
 use crate::request::{ApiError, ErrorCode};
 use crate::server::history::score::{Score, score};
 use crate::server::history::statistics::{self, statistics};
+use crate::server::history::views::sees_all;
 use crate::server::history::{FOUND_RUNS, Filter, MOST_FOUND, Recorded, RunFault, Summary};
 use crate::server::runs::Run;
 use crate::server::service::Service;
-use crate::spec::SpecError;
+use crate::spec::{Owner, SpecError};
 
 /// A run in a list.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -45,10 +47,12 @@ pub(crate) struct Listed {
     pub(crate) digest: Option<String>,
 }
 
-impl From<Summary> for Listed {
-    fn from(found: Summary) -> Self {
-        let (run, score) = (found.run.into(), found.score);
-        Self { run, fault_types: found.fault_types, score, digest: found.digest }
+impl Listed {
+    /// A run as `viewer` sees it.
+    pub(super) fn of(found: Summary, viewer: Owner) -> Self {
+        let found = found.seen_by(viewer);
+        let run = RunOutput { owner: found.owner.told_to(viewer), ..found.run.into() };
+        Self { run, fault_types: found.fault_types, score: found.score, digest: found.digest }
     }
 }
 
@@ -90,7 +94,7 @@ impl Tool for ListRuns {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<ListOutput, ApiError> {
-        list(call.service, call.arguments).await
+        list(call.service, call.arguments, call.caller.owner()).await
     }
 }
 
@@ -119,7 +123,7 @@ impl Tool for GetRun {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<RunDetails, ApiError> {
-        run(call.service, call.arguments, call.asker).await
+        run(call.service, call.arguments, (call.asker, call.caller.owner())).await
     }
 
     fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RunDetails {
@@ -165,8 +169,8 @@ pub(super) fn limit(fields: &mut Fields, unless_given: u32, most: u32) -> Result
     Ok(limit as u32)
 }
 
-/// Understands the fields of a search.
-pub(super) fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
+/// Understands the fields of a search of `viewer`'s. Whoever looks for what is in runs finds those that they may see all of.
+pub(super) fn filter(fields: &mut Fields, viewer: Owner) -> Result<Filter, ApiError> {
     let verdict = verdict(fields, "verdict");
     let mut time = |key: &'static str| -> Result<Option<jiff::Timestamp>, SpecError> {
         let Some(text) = fields.string(key)? else { return Ok(None) };
@@ -177,24 +181,33 @@ pub(super) fn filter(fields: &mut Fields) -> Result<Filter, ApiError> {
     };
     let (since, until) = (time("since")?, time("until")?);
     let limit = limit(fields, FOUND_RUNS, MOST_FOUND)?;
+    let experiment = meant(fields.string("experiment_name")?.as_deref(), viewer);
+    let (fault, target) = (fields.string("fault")?, fields.string("target")?);
+    let text = fields.string("text")?;
+    let looks_inside = fault.is_some() || target.is_some() || text.is_some();
     Ok(Filter {
-        experiment: fields.string("experiment_name")?,
-        fault: fields.string("fault")?,
-        target: fields.string("target")?,
+        experiment,
+        owner: (looks_inside && !viewer.is_root()).then_some(viewer),
+        fault,
+        target,
         verdict: verdict?,
-        text: fields.string("text")?,
+        text,
         since,
         until,
         limit: Some(limit),
     })
 }
 
-async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOutput, ApiError> {
+async fn list(
+    service: &Service,
+    arguments: Map<String, Value>,
+    viewer: Owner,
+) -> Result<ListOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
-    let filter = filter(&mut fields)?;
+    let filter = filter(&mut fields, viewer)?;
     fields.finish()?;
     let runs = service.history().search(filter).await?;
-    Ok(ListOutput { runs: runs.into_iter().map(Listed::from).collect(), error: None })
+    Ok(ListOutput { runs: runs.into_iter().map(|run| Listed::of(run, viewer)).collect(), error: None })
 }
 
 /// Result of `chaos_get_run`.
@@ -204,6 +217,10 @@ async fn list(service: &Service, arguments: Map<String, Value>) -> Result<ListOu
 pub(crate) struct RunDetails {
     /// Whether it has ended. Otherwise the rest is as far as it has come.
     pub(crate) ended: bool,
+    /// Whose it is. Of another user's run the rest is its name, its verdict and its times, but for root.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// How it went.
     pub(crate) run: RunOutput,
     /// What it does right now, if it goes on.
@@ -250,12 +267,16 @@ impl Output for RunDetails {
     }
 }
 
-impl From<Recorded> for RunDetails {
-    fn from(recorded: Recorded) -> Self {
+impl RunDetails {
+    /// What `viewer` sees of a run that has ended.
+    fn of(recorded: Recorded, viewer: Owner) -> Self {
+        let owner = recorded.owner();
+        let recorded = recorded.seen_by(viewer);
         Self {
             ended: true,
-            resiliency: score(&recorded),
-            run: recorded.run.into(),
+            owner: Some(owner.to_string()),
+            resiliency: if sees_all(owner, viewer) { score(&recorded) } else { None },
+            run: RunOutput { owner: owner.told_to(viewer), ..recorded.run.into() },
             running: None,
             digest: recorded.digest,
             staged: recorded.staged,
@@ -267,21 +288,18 @@ impl From<Recorded> for RunDetails {
             error: None,
         }
     }
-}
 
-impl From<&Run> for RunDetails {
-    fn from(run: &Run) -> Self {
+    /// What `viewer` sees of a run that goes on.
+    fn of_running(run: &Run, viewer: Owner) -> Self {
         Self {
             ended: false,
-            running: Some(run.into()),
+            running: Some(RunningView::of(run, viewer)),
             // What it is made of is not all there yet.
             resiliency: None,
-            ..run.recorded_so_far("still running").into()
+            ..Self::of(run.recorded_so_far("still running"), viewer)
         }
     }
-}
 
-impl RunDetails {
     /// Without the document, and the samples that say nothing new.
     fn leave_out(&mut self) {
         self.document = None;
@@ -294,7 +312,7 @@ impl RunDetails {
 async fn run(
     service: &Service,
     arguments: Map<String, Value>,
-    asker: &Asker,
+    (asker, viewer): (&Asker, Owner),
 ) -> Result<RunDetails, ApiError> {
     let mut fields = Fields::new("", arguments);
     let run_id = fields.string("run_id")?;
@@ -307,13 +325,14 @@ async fn run(
         return Err(SpecError::new("run_id", "empty: say which").into());
     }
     let mut details: RunDetails = match service.find_going_on(&run_id)? {
-        None => service.history().run(run_id).await?.into(),
-        Some(run) => match asker.until_ended(&run, wait).await {
+        None => RunDetails::of(service.history().run(run_id).await?, viewer),
+        Some(run) => match asker.until_ended(&run, wait, viewer).await {
             Some(ended) => {
-                let ended = ended?.into();
-                RunDetails { run: ended, ..service.history().run(run.run_id).await?.into() }
+                let ended = RunOutput::of(ended?, run.owner, viewer);
+                let recorded = service.history().run(run.run_id).await?;
+                RunDetails { run: ended, ..RunDetails::of(recorded, viewer) }
             }
-            None => RunDetails::from(&run),
+            None => RunDetails::of_running(&run, viewer),
         },
     };
     if !all {
@@ -323,10 +342,10 @@ async fn run(
 }
 
 /// What `chaos_get_run` tells of the run with this very handle, as JSON.
-pub(super) async fn page(service: &Service, run_id: &str) -> Result<String, ApiError> {
+pub(super) async fn page(service: &Service, run_id: &str, viewer: Owner) -> Result<String, ApiError> {
     let mut details: RunDetails = match service.run_going_on(run_id) {
-        Some(run) => RunDetails::from(&run),
-        None => service.history().run(run_id.to_owned()).await?.into(),
+        Some(run) => RunDetails::of_running(&run, viewer),
+        None => RunDetails::of(service.history().run(run_id.to_owned()).await?, viewer),
     };
     if details.run.run_id != run_id {
         let text = format!("no run has the handle {run_id:?}, though one begins with it");
@@ -378,7 +397,7 @@ pub(super) struct Statistics;
 impl Tool for Statistics {
     const NAME: &'static str = "chaos_statistics";
     const TITLE: &'static str = "Statistics";
-    const DESCRIPTION: &'static str = "What all recorded runs say together, or those that a search finds: success by experiment, type of fault and \
+    const DESCRIPTION: &'static str = "What all recorded runs of yours, of root's everybody's, say together, or those that a search finds: success by experiment, type of fault and \
          day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = StatisticsOutput;
@@ -396,14 +415,21 @@ impl Tool for Statistics {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<StatisticsOutput, ApiError> {
-        figures(call.service, call.arguments).await
+        figures(call.service, call.arguments, call.caller.owner()).await
     }
 }
 
-async fn figures(service: &Service, arguments: Map<String, Value>) -> Result<StatisticsOutput, ApiError> {
+async fn figures(
+    service: &Service,
+    arguments: Map<String, Value>,
+    viewer: Owner,
+) -> Result<StatisticsOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
-    let filter = Filter { limit: None, ..filter(&mut fields)? };
+    // They tell what is in the runs.
+    let owner = (!viewer.is_root()).then_some(viewer);
+    let filter = Filter { limit: None, owner, ..filter(&mut fields, viewer)? };
     fields.finish()?;
     let runs = service.history().search(filter).await?;
+    let runs: Vec<_> = runs.into_iter().map(|run| run.seen_by(viewer)).collect();
     Ok(StatisticsOutput { statistics: statistics(&runs), error: None })
 }

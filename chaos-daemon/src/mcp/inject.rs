@@ -12,8 +12,8 @@ use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
 use crate::server::keys::{Begun, IdempotencyKey, LONGEST_KEY};
-use crate::server::service::{Injection, Service, check};
-use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError};
+use crate::server::service::{Injection, Removed, Service, check};
+use crate::spec::{FaultRequest, FaultType, GivenName, Probability, SpecError};
 
 /// The fields that describe a fault, so that they mean nothing but for `register`.
 pub(super) const OF_A_FAULT: [&str; 6] =
@@ -21,7 +21,7 @@ pub(super) const OF_A_FAULT: [&str; 6] =
 
 enum Action {
     Register(Box<FaultRequest>),
-    Inject(Option<IdempotencyKey>),
+    Inject(Option<IdempotencyKey>, Option<String>),
     Remove,
 }
 
@@ -31,8 +31,8 @@ impl Tool for InjectFault {
     const NAME: &'static str = "chaos_inject_fault";
     const TITLE: &'static str = "Inject a fault";
     const DESCRIPTION: &'static str = "Registers, injects or removes a real fault on this Linux host, by name. register stores what the \
-        fault is (fault_type is required; a network fault needs target.interface), in place of any of the \
-        same name; inject rolls the registered probability (default 0.1) once and, if it says so, injects \
+        fault is (fault_type is required; a network fault needs target.interface), in place of any of yours of \
+        the same name; inject rolls the registered probability (default 0.1) once and, if it says so, injects \
         until duration_seconds are over; remove ends the fault and forgets it, and succeeds for an unknown \
         name. The fault is real: name the narrowest target that serves.";
     const HINTS: Hints = Hints::BREAKS;
@@ -47,6 +47,7 @@ impl Tool for InjectFault {
         properties["idempotency_key"] = key_property(
             "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
         );
+        properties["plan_digest"] = digest_property("inject");
         object(properties, &["fault_name", "action"])
     }
 
@@ -70,19 +71,19 @@ async fn carry_out(Call { service, caller, arguments, asker }: Call<'_>) -> Resu
     match action {
         Action::Register(fault) => register(service, name, *fault, caller).await,
         // Whoever leaves takes it back, so that there is no fault that nobody knows of.
-        Action::Inject(key) => tokio::select! {
+        Action::Inject(key, planned) => tokio::select! {
             biased;
             () = asker.left() => {
                 let text = format!("inject {name}: whoever asked for it does not wait for the answer any more");
                 Err(ApiError::new(ErrorCode::Unavailable, text).hint("it is taken back: ask for it again"))
             }
-            injected = inject(service, name.clone(), key, caller) => injected,
+            injected = inject(service, &name, (key, planned), caller) => injected,
         },
         Action::Remove => remove(service, name, caller).await,
     }
 }
 
-fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), ApiError> {
+fn parse(arguments: Map<String, Value>) -> Result<(GivenName, Action), ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fault_name(&mut fields)?;
     let action = fields.string("action")?;
@@ -98,7 +99,7 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), ApiError>
                 }
             }
             match action.as_str() {
-                "inject" => Action::Inject(idempotency_key(&mut fields)?),
+                "inject" => Action::Inject(idempotency_key(&mut fields)?, fields.string("plan_digest")?),
                 _ => Action::Remove,
             }
         }
@@ -107,9 +108,15 @@ fn parse(arguments: Map<String, Value>) -> Result<(FaultName, Action), ApiError>
             return Err(SpecError::new("action", problem).into());
         }
     };
-    if !matches!(action, Action::Inject(_)) && fields.take("idempotency_key").is_some() {
-        let problem = "belongs to action \"inject\": the others can be repeated as they are";
-        return Err(SpecError::new("idempotency_key", problem).into());
+    if !matches!(action, Action::Inject(..)) {
+        for (field, why) in [
+            ("idempotency_key", "the others can be repeated as they are"),
+            ("plan_digest", "the others do nothing of what was planned"),
+        ] {
+            if fields.take(field).is_some() {
+                return Err(SpecError::new(field, format!("belongs to action \"inject\": {why}")).into());
+            }
+        }
     }
     fields.finish()?;
     Ok((name, action))
@@ -124,9 +131,9 @@ pub(super) fn registered(arguments: Map<String, Value>) -> Option<FaultRequest> 
     }
 }
 
-pub(super) fn fault_name(fields: &mut Fields) -> Result<FaultName, SpecError> {
+pub(super) fn fault_name(fields: &mut Fields) -> Result<GivenName, SpecError> {
     let name = fields.string("fault_name")?;
-    FaultName::new(fields.need("fault_name", name, "name the fault, e.g. \"slow-database\"")?)
+    GivenName::parse(&fields.need("fault_name", name, "name the fault, e.g. \"slow-database\"")?)
 }
 
 /// The fault that the fields describe, every value within its bounds.
@@ -168,13 +175,13 @@ fn with_usage(kind: FaultType, error: SpecError) -> ApiError {
 
 async fn register(
     service: &Service,
-    name: FaultName,
+    name: GivenName,
     fault: FaultRequest,
     caller: Caller,
 ) -> Result<InjectOutput, ApiError> {
     let fault_type = fault.fault_type;
     let probability = fault.probability.get();
-    let registered = service.register(name.clone(), fault, caller).await?;
+    let registered = service.register(&name, fault, caller).await?;
     let mut message = format!(
         "{} {name}: each inject triggers with probability {probability}",
         if registered.replaced { "replaced" } else { "registered" }
@@ -200,8 +207,8 @@ async fn register(
 
 async fn inject(
     service: &Service,
-    name: FaultName,
-    key: Option<IdempotencyKey>,
+    name: &GivenName,
+    (key, planned): (Option<IdempotencyKey>, Option<String>),
     caller: Caller,
 ) -> Result<InjectOutput, ApiError> {
     let mut output = InjectOutput {
@@ -210,9 +217,9 @@ async fn inject(
         ..InjectOutput::default()
     };
     let injection = match key {
-        None => service.inject(name.clone(), caller).await?,
+        None => service.inject(name, planned, caller).await?,
         Some(key) => {
-            let Begun { what, repeated } = service.inject_once(name.clone(), &key, caller).await?;
+            let Begun { what, repeated } = service.inject_once(name, planned, &key, caller).await?;
             output.repeated = Some(repeated.is_some());
             if let Some(ago) = repeated {
                 repeat(&mut output, &what, ago);
@@ -270,16 +277,20 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
     output.evidence = Some(status.evidence);
 }
 
-async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<InjectOutput, ApiError> {
-    let (removals, forgotten) = service.remove(&name, caller).await?;
+async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<InjectOutput, ApiError> {
+    let Removed { removals, forgotten, stays } = service.remove(&name, caller).await?;
     let mut output = InjectOutput {
         status: "removed".to_owned(),
         fault_name: name.to_string(),
         fault_type: forgotten.map(|fault| fault.fault_type.name().to_owned()).unwrap_or_default(),
         ..InjectOutput::default()
     };
-    let Some(removal) = removals.iter().find(|removal| removal.name == name) else {
-        let known = if output.fault_type.is_empty() { "no such fault was registered" } else { "forgotten" };
+    let known = match (output.fault_type.is_empty(), stays) {
+        (_, true) => "its registration stays, which its owner and root alone can remove",
+        (true, false) => "no such fault was registered",
+        (false, false) => "forgotten",
+    };
+    let Some(removal) = removals.first() else {
         output.message = Some(format!("{known}; none was active"));
         return Ok(output);
     };
@@ -288,7 +299,8 @@ async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<In
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
         let kept = removal.kept.iter().map(|kept| format!("; {kept}"));
-        let found = "ended and forgotten; residue was looked for and none found".to_owned();
+        let forgotten = if stays { known } else { "forgotten" };
+        let found = format!("ended and {forgotten}; residue was looked for and none found");
         output.message = Some(std::iter::once(found).chain(kept).collect());
     } else {
         let text = format!("removing {name}: left behind: {}", removal.residue.join(", "));
@@ -298,6 +310,12 @@ async fn remove(service: &Service, name: FaultName, caller: Caller) -> Result<In
         output.status = "error".to_owned();
     }
     Ok(output)
+}
+
+/// The digest of what was planned, as JSON Schema.
+pub(super) fn digest_property(of: &str) -> Value {
+    json!({"type": "string",
+        "description": format!("For {of}: the plan_digest of a plan. What would be done now is refused if it is not what was planned.")})
 }
 
 /// Understands the key of what is to be begun once.

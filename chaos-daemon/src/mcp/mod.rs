@@ -244,7 +244,7 @@ impl ServerHandler for Handler {
         };
         // It is as much work as a call.
         let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        resources::read_run(&self.service, &request.uri, run_id).await.map(Into::into)
+        resources::read_run(&self.service, &request.uri, run_id, self.caller.owner()).await.map(Into::into)
     }
 
     async fn list_resource_templates(
@@ -302,3 +302,6 @@ impl ServerHandler for Handler {
         Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
     }
 }
+
+#[cfg(test)]
+mod owners_tests;

@@ -17,8 +17,8 @@ pub(super) fn of_fault() -> Value {
     let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
     json!({
         "fault_name": {
-            "type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9_][A-Za-z0-9._-]*$",
-            "description": "Unique fault identifier, e.g. \"slow-database\".",
+            "type": "string", "minLength": 1, "maxLength": 81, "pattern": "^((vsock:)?[0-9]+/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$",
+            "description": "Unique fault identifier among yours, e.g. \"slow-database\"; for root also another user's, e.g. \"1001/slow-database\".",
         },
         "fault_type": {
             "type": "string", "enum": types,

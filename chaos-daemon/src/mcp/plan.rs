@@ -1,5 +1,7 @@
 //! What a fault would do: the result of `chaos_plan`, and of a dry run of an experiment for each fault.
 
+use std::fmt::Display;
+
 use rmcp::model::JsonObject;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +16,6 @@ use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, PlanReport, TargetsReport};
 use crate::server::service::{PlannedFault, Service};
-use crate::spec::FaultName;
 
 /// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -41,6 +42,10 @@ pub(crate) struct PlanOutput {
     pub(crate) duration_seconds: f64,
     /// Kernel operations in order, each with its undo.
     pub(crate) steps: Vec<String>,
+    /// What all of this plan is known by: an inject with it as plan_digest does this, or nothing.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "String")]
+    pub(crate) plan_digest: String,
     /// The processes that would be hit, but of a fault that is the whole host's.
     #[schemars(with = "TargetsReport")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,7 +80,7 @@ impl Output for PlanOutput {
 }
 
 impl PlanOutput {
-    pub(super) fn of(name: &FaultName, plan: PlanReport, impact: Impact) -> Self {
+    pub(super) fn of(name: &impl Display, plan: PlanReport, impact: Impact) -> Self {
         Self {
             action: None,
             fault_name: name.to_string(),
@@ -85,6 +90,7 @@ impl PlanOutput {
             guard: plan.guard,
             duration_seconds: plan.duration.as_secs_f64(),
             steps: plan.steps,
+            plan_digest: plan.digest,
             targets: plan.targets,
             restarts: plan.restarts,
             warnings: plan.warnings,
@@ -146,6 +152,6 @@ async fn plan(
     let name = fault_name(&mut fields)?;
     let fault = if registered { None } else { Some(fault(&mut fields)?) };
     fields.finish()?;
-    let (plan, impact) = service.plan(name.clone(), fault, caller).await?;
+    let (plan, impact) = service.plan(&name, fault, caller).await?;
     Ok(PlanOutput::of(&name, plan, impact))
 }

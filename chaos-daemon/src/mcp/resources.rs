@@ -16,7 +16,7 @@ use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
 use crate::request::ErrorCode;
 use crate::server::service::Service;
-use crate::spec::{FAULT_TYPES, FaultType};
+use crate::spec::{FAULT_TYPES, FaultType, Owner};
 
 /// Where the schema is found.
 const EXPERIMENT: &str = "chaos://schema/experiment";
@@ -80,8 +80,9 @@ pub(super) async fn read_run(
     service: &Service,
     uri: &str,
     run_id: &str,
+    viewer: Owner,
 ) -> Result<ReadResourceResult, ErrorData> {
-    match history::page(service, run_id).await {
+    match history::page(service, run_id, viewer).await {
         Ok(text) => Ok(contents(text, uri, PAGE)),
         Err(error) if error.code == ErrorCode::RunNotFound => Err(unknown(uri)),
         Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),

@@ -12,10 +12,11 @@ use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
 use crate::request::{ApiError, Evidence, FaultState, FaultStatus};
-use crate::server::history::ExperimentResult;
 use crate::server::history::precedents::Precedents;
+use crate::server::history::views::sees_all;
+use crate::server::history::{ExperimentResult, Recorded};
 use crate::server::runs::{Run, now};
-use crate::spec::LifetimeClass;
+use crate::spec::{LifetimeClass, Owner};
 
 /// Why a call failed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -126,8 +127,12 @@ impl Output for InjectOutput {
 #[serde(default)]
 #[schemars(!default)]
 pub(crate) struct FaultView {
-    /// Fault name.
+    /// Fault name: of another user's as UID/NAME.
     pub(crate) name: String,
+    /// Whose it is, if not yours.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// Fault type.
     pub(crate) fault_type: String,
     /// Injection probability, rolled once per inject.
@@ -178,18 +183,24 @@ pub(crate) struct FaultView {
 }
 
 impl FaultView {
-    /// Fills in what is known of a fault that was injected.
-    pub(super) fn set_status(&mut self, status: &FaultStatus) {
+    /// Fills in what everybody may know of a fault that was injected, since everybody may end it.
+    pub(super) fn set_outline(&mut self, status: &FaultStatus) {
         let ended = status.state == FaultState::Ended;
         // Its registration may be of another type by now.
         self.fault_type = status.fault_type.name().to_owned();
         self.active = Some(!ended);
         self.state = Some(word(status.state));
+        self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
+    }
+
+    /// Fills in what is known of a fault that was injected.
+    pub(super) fn set_status(&mut self, status: &FaultStatus) {
+        self.set_outline(status);
+        let ended = status.state == FaultState::Ended;
         self.description = Some(status.description.clone());
         self.lifetime = Some(lifetime(status.lifetime));
         self.guard = Some(status.guard.clone()).filter(|_| !ended);
         self.age_seconds = Some(status.age.as_secs_f64());
-        self.remaining_seconds = Some(if ended { 0.0 } else { status.remaining.as_secs_f64() });
         self.evidence = Some(status.evidence);
         self.note.clone_from(&status.note);
         self.host_addresses.clone_from(&status.addresses);
@@ -205,8 +216,12 @@ pub(super) fn lifetime(class: LifetimeClass) -> String {
 #[serde(default)]
 #[schemars(!default)]
 pub(crate) struct RunOutput {
-    /// Experiment that ran.
+    /// Experiment that ran: of another user's as UID/NAME.
     pub(crate) experiment_name: String,
+    /// Whose it is, if not yours.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// Whether its verdict is held.
     pub(crate) success: bool,
     /// Steady state verified before the action. False, too, if it is not to be verified then, see verified.
@@ -298,6 +313,10 @@ pub(crate) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) digest: Option<String>,
+    /// What all of this plan is known by, of a dry run that would be run: chaos_run_experiment takes it as plan_digest.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) plan_digest: Option<String>,
     /// How earlier runs of it went, and which runs of other experiments are like it, for a dry run.
     #[schemars(with = "Precedents")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -310,6 +329,14 @@ pub(crate) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+}
+
+impl RunOutput {
+    /// Of a run of this owner's, as `viewer` sees it; the name of the experiment is as its owner has it.
+    pub(super) fn of(result: ExperimentResult, owner: Owner, viewer: Owner) -> Self {
+        let recorded = Recorded { run: result, owner: Some(owner.to_string()), ..Recorded::default() };
+        Self { owner: owner.told_to(viewer), ..recorded.seen_by(viewer).run.into() }
+    }
 }
 
 impl From<ExperimentResult> for RunOutput {
@@ -360,8 +387,12 @@ impl Output for RunOutput {
 pub(crate) struct RunningView {
     /// Handle.
     pub(crate) run_id: String,
-    /// Experiment.
+    /// Experiment: of another user's as UID/NAME.
     pub(crate) experiment_name: String,
+    /// Whose it is, if not yours.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) owner: Option<String>,
     /// Name of its first fault.
     pub(crate) fault_name: String,
     /// Names of all its faults.
@@ -386,21 +417,32 @@ pub(crate) struct RunningView {
     pub(crate) latest: Vec<Reading>,
 }
 
-impl From<&Run> for RunningView {
-    fn from(run: &Run) -> Self {
+impl RunningView {
+    /// What `viewer` sees of it: of another user's what names it, so that everybody can end it.
+    pub(super) fn of(run: &Run, viewer: Owner) -> Self {
         let live = run.live();
-        Self {
+        let fault_names: Vec<_> =
+            run.faults.values().map(|name| run.owner.name_for(viewer, name.as_str())).collect();
+        let outline = Self {
             run_id: run.run_id.clone(),
-            experiment_name: run.experiment.clone(),
-            fault_name: run.faults.values().next().map(ToString::to_string).unwrap_or_default(),
-            fault_names: run.faults.values().map(ToString::to_string).collect(),
+            experiment_name: run.name_for(viewer),
+            owner: run.owner.told_to(viewer),
+            fault_name: fault_names.first().cloned().unwrap_or_default(),
+            fault_names,
             started_at: run.started_at.clone(),
+            elapsed_seconds: live.elapsed,
+            ..Self::default()
+        };
+        if !sees_all(run.owner, viewer) {
+            return outline;
+        }
+        Self {
             stage: run.stage,
             phase: live.phase,
             activities: live.activities,
-            elapsed_seconds: live.elapsed,
             remaining_seconds: live.left,
             latest: live.latest,
+            ..outline
         }
     }
 }
@@ -410,9 +452,9 @@ impl From<&Run> for RunningView {
 #[serde(default)]
 #[schemars(!default)]
 pub(crate) struct StatusOutput {
-    /// Registered faults, and active ones whether registered or not.
+    /// Your registered faults, root's all; and active ones whether registered or not, of others what is needed to end them.
     pub(crate) active_faults: Vec<FaultView>,
-    /// Number of registered experiments.
+    /// Number of registered experiments: yours, for root all.
     pub(crate) registered_experiments: u64,
     /// Historical results, oldest first, if requested.
     pub(crate) results: Vec<RunOutput>,

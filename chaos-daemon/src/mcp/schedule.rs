@@ -11,15 +11,15 @@ use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
-use crate::server::schedule::{Listed, Outcome, Schedule};
+use crate::server::schedule::{Chosen, Listed, Outcome, Schedule, given_name};
 use crate::server::service::Service;
-use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, WindowsWords};
+use crate::spec::{Owner, QualifiedName, SpecError};
 
 /// A schedule as it is told of.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ScheduleView {
-    /// Name.
+    /// Name: of another user's as UID/NAME.
     pub(crate) name: String,
     /// What it is.
     #[serde(flatten)]
@@ -36,11 +36,11 @@ pub(crate) struct ScheduleView {
     pub(crate) outcomes: Vec<Outcome>,
 }
 
-impl From<Listed> for ScheduleView {
-    fn from(listed: Listed) -> Self {
+impl ScheduleView {
+    fn of(listed: Listed, viewer: Owner) -> Self {
         let Listed { name, schedule, next } = listed;
         Self {
-            name,
+            name: name.shown_to(viewer),
             words: schedule.words,
             paused: schedule.paused,
             set_by: schedule.set_by.to_string(),
@@ -100,7 +100,7 @@ impl Tool for Scheduling {
             |description: &str| json!({"type": "array", "items": window, "description": description});
         let properties = json!({
             "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
-                schedule, in place of any of the same name; list tells of all, or of one; pause and resume change one, or all."},
+                schedule, in place of any of yours of the same name; list tells of all, or of one; pause and resume change one, or all. All are yours, for root everybody's."},
             "name": text("Name of the schedule; for set and delete it is needed."),
             "experiment": text("set: name of the registered experiment that it runs."),
             "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
@@ -136,12 +136,18 @@ async fn schedule(
     let mut fields = Fields::new("", arguments);
     let action = fields.string("action")?;
     let action = fields.need("action", action, "set, list, pause, resume or delete")?;
-    let name = fields.string("name")?;
     match action.as_str() {
         "set" | "resume" => service.ask_leave(Act::Schedule, caller).await?,
         "pause" | "delete" => service.ask_leave(Act::End, caller).await?,
         _ => {}
     }
+    let viewer = caller.owner();
+    let meant = |name: String| {
+        let name = given_name(&name)?;
+        Ok::<_, ApiError>(QualifiedName::new(caller.meant(name.owner)?, name.name))
+    };
+    let name = fields.string("name")?.map(meant).transpose()?;
+    let chosen = name.clone().map_or(Chosen::AllOf(viewer), Chosen::One);
     let (schedules, now) = (service.schedules(), jiff::Timestamp::now());
     let (message, problem) = match action.as_str() {
         "set" => {
@@ -149,10 +155,11 @@ async fn schedule(
             let words = words(&mut fields)?;
             let paused = fields.boolean("paused")?.unwrap_or(false);
             fields.finish()?;
-            let digest = service.digest(&words.experiment)?;
-            let schedule = Schedule::new(words, paused, digest, caller, now);
-            let problem = schedules.set(&name, schedule).await?;
-            (format!("set: {name}"), problem)
+            let (experiment, digest) = service.to_be_scheduled(&words.experiment, name.owner)?;
+            let schedule = Schedule::new(Words { experiment, ..words }, paused, digest, caller, now);
+            let problem = schedules.set(name.clone(), schedule).await?;
+            tracing::info!(%caller, schedule = %name, paused, "set a schedule");
+            (format!("set: {}", name.shown_to(viewer)), problem)
         }
         "list" => {
             fields.finish()?;
@@ -160,20 +167,28 @@ async fn schedule(
         }
         "pause" => {
             fields.finish()?;
-            let (names, problem) = schedules.pause(name.clone()).await?;
-            (told("stands still", &names, "there is no schedule"), problem)
+            let (names, problem) = schedules.pause(chosen.clone()).await?;
+            logged(caller, "paused a schedule", &names);
+            (told("stands still", &names, "there is no schedule", viewer), problem)
         }
         "resume" => {
             fields.finish()?;
-            let (names, problem) = schedules.resume(name.clone(), caller, now).await?;
-            (told("goes on", &names, "nothing stood still"), problem)
+            let (names, problem) = schedules.resume(chosen.clone(), now).await?;
+            logged(caller, "resumed a schedule", &names);
+            (told("goes on", &names, "nothing stood still", viewer), problem)
         }
         "delete" => {
-            let name = fields.need("name", name, "name the schedule")?;
+            let name = fields.need("name", name.clone(), "name the schedule")?;
             fields.finish()?;
             let (was, problem) = schedules.delete(name.clone()).await?;
-            let message =
-                if was { format!("deleted: {name}") } else { format!("there is no schedule {name:?}") };
+            let shown = name.shown_to(viewer);
+            let message = match was {
+                true => {
+                    logged(caller, "deleted a schedule", &[name]);
+                    format!("deleted: {shown}")
+                }
+                false => format!("there is no schedule {shown:?}"),
+            };
             return Ok(ScheduleOutput { message: with(message, problem), ..ScheduleOutput::default() });
         }
         other => {
@@ -181,13 +196,20 @@ async fn schedule(
             return Err(SpecError::new("action", problem).into());
         }
     };
-    let listed = schedules.list(name.as_deref(), now)?;
-    let schedules = listed.into_iter().map(ScheduleView::from).collect();
+    let listed = schedules.list(&chosen, now)?;
+    let schedules = listed.into_iter().map(|listed| ScheduleView::of(listed, viewer)).collect();
     Ok(ScheduleOutput { schedules, message: with(message, problem), error: None })
 }
 
-fn told(what: &str, names: &[String], nothing: &str) -> String {
-    match names {
+fn logged(caller: Caller, what: &str, names: &[QualifiedName]) {
+    for name in names {
+        tracing::info!(%caller, schedule = %name, "{what}");
+    }
+}
+
+fn told(what: &str, names: &[QualifiedName], nothing: &str, viewer: Owner) -> String {
+    let names: Vec<_> = names.iter().map(|name| name.shown_to(viewer)).collect();
+    match names.as_slice() {
         [] => nothing.to_owned(),
         names => format!("{what}: {}", names.join(", ")),
     }

@@ -11,6 +11,7 @@ use super::schedule::{self, Scheduling};
 use crate::fuzzing::is_written_as_it_is;
 use crate::request::fields::Fields;
 use crate::server::schedule::plan::{Plan, Words};
+use crate::spec::Owner;
 
 /// Some time in 2026, in seconds since 1970.
 const NOW: i64 = 1_774_746_000;
@@ -33,7 +34,7 @@ pub(in crate::mcp) fn read(tool: &str, arguments: Map<String, Value>) {
                 fires(&words);
             }
         }
-        ListRuns::NAME => drop(history::filter(&mut fields)),
+        ListRuns::NAME => drop(history::filter(&mut fields, Owner::User(1000))),
         ListExperiments::NAME => drop(catalogue::wanted(&mut fields)),
         _ => {}
     }

@@ -11,8 +11,9 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
 use crate::request::ApiError;
 use crate::request::fields::Fields;
 use crate::server::history::ExperimentResult;
+use crate::server::history::views::sees_all;
 use crate::server::runs::Run;
-use crate::spec::SpecError;
+use crate::spec::{Owner, SpecError};
 
 /// The longest wait for the end of a run: a little less than any call may take.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(44);
@@ -51,13 +52,17 @@ impl Asker {
         self.0.closed().await;
     }
 
-    /// How a run has ended, if it does so within this time, and while the answer is waited for. Its progress is told.
+    /// How a run has ended, if it does so within this time, and while the answer is waited for. Its progress is told to a `viewer` who
+    /// may see all of it.
     pub(super) async fn until_ended(
         &self,
         run: &Run,
         limit: Duration,
+        viewer: Owner,
     ) -> Option<Result<ExperimentResult, ApiError>> {
-        self.0.send_replace(Some(run.clone()));
+        if sees_all(run.owner, viewer) {
+            self.0.send_replace(Some(run.clone()));
+        }
         tokio::select! {
             biased;
             ended = run.finished() => Some(ended),

@@ -76,6 +76,13 @@ fn afterwards(recorded: &Recorded, facts: &Facts<'_>) -> String {
     }
 }
 
+/// Whose run it is, and who has begun it, as far as that is recorded.
+fn whose(recorded: &Recorded) -> impl Iterator<Item = String> {
+    let owner = recorded.owner.as_ref().map(|owner| format!("It is a run of {owner}."));
+    let started = recorded.events.iter().find(|event| event.kind == Kind::Started);
+    owner.into_iter().chain(started.map(|started| format!("It was started {}.", started.detail)))
+}
+
 /// The facts of a run, in sentences without any mark-up: what, when, what failed first, what was done, how long it took, and
 /// what of it can be looked up.
 pub fn paragraph(recorded: &Recorded) -> String {
@@ -88,9 +95,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
         verdict(recorded),
         run.run_id
     )];
-    if let Some(started) = recorded.events.iter().find(|event| event.kind == Kind::Started) {
-        said.push(format!("It was started {}.", started.detail));
-    }
+    said.extend(whose(recorded));
     if let Some(stage) = run.stage {
         said.push(format!("It was run at {stage} of its blast radius."));
     }

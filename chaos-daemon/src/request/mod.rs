@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{FaultName, FaultRequest, FaultType, LifetimeClass, SpecError};
+use crate::spec::{FaultRequest, FaultType, GivenName, LifetimeClass, Owner, QualifiedName, SpecError};
 pub use act::Act;
 pub use causes::chain;
 pub use evidence::{Evidence, Shortfall};
@@ -51,12 +51,45 @@ pub enum Caller {
 }
 
 impl Caller {
+    /// Whose what this caller makes is.
+    pub fn owner(self) -> Owner {
+        match self {
+            Self::Unix { uid, .. } => Owner::User(uid),
+            Self::Vsock { cid } => Owner::Context(cid),
+        }
+    }
+
+    /// Whose things are meant by a name that says `owner`, or nothing: one's own. Those of others are root's alone to name.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`], whether or not there is any.
+    pub fn meant(self, owner: Option<Owner>) -> Result<Owner, ApiError> {
+        let own = self.owner();
+        match owner.unwrap_or(own) {
+            meant if meant == own || own.is_root() => Ok(meant),
+            other => {
+                let text = format!(
+                    "what is named {}/… is of {other}: only they and root may use it",
+                    other.qualifier()
+                );
+                Err(ApiError::new(ErrorCode::PolicyDenied, text)
+                    .hint("give a name of your own; chaos_stop alone takes those of others"))
+            }
+        }
+    }
+
     /// The process that asks; 0 is nobody on this host.
     pub fn process(self) -> i32 {
         match self {
             Self::Unix { pid, .. } => pid,
             Self::Vsock { .. } => 0,
         }
+    }
+}
+
+impl From<Caller> for Owner {
+    fn from(caller: Caller) -> Self {
+        caller.owner()
     }
 }
 
@@ -76,19 +109,21 @@ impl fmt::Display for Caller {
 pub enum Request {
     /// Start a fault under a name that has none active.
     Inject {
-        /// Name.
-        name: FaultName,
+        /// Name: the caller's own, or any if that is root.
+        name: QualifiedName,
         /// The fault as the caller wrote it: the injector parses it again, for it trusts nobody.
         fault: Box<FaultRequest>,
         /// Whether a run of an experiment does it, which was admitted when it began.
         in_run: bool,
+        /// What was planned: nothing else is to be done.
+        plan_digest: Option<String>,
         /// Who asked.
         caller: Caller,
     },
     /// What `Inject` would do, without doing it.
     Plan {
-        /// Name.
-        name: FaultName,
+        /// Name, as of `Inject`.
+        name: QualifiedName,
         /// The fault as the caller wrote it.
         fault: Box<FaultRequest>,
         /// Who asked.
@@ -101,10 +136,10 @@ pub enum Request {
         /// Who asked.
         caller: Caller,
     },
-    /// End a fault. Succeeds when there is none.
+    /// End a fault. Succeeds when there is none, unless others have one of a name that does not say whose it is.
     Remove {
         /// Name.
-        name: FaultName,
+        name: GivenName,
         /// Who asked.
         caller: Caller,
     },
@@ -137,8 +172,8 @@ pub enum Request {
 /// A fault that is planned with others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Planned {
-    /// Name.
-    pub name: FaultName,
+    /// Name, as of [`Request::Inject`].
+    pub name: QualifiedName,
     /// The fault as the caller wrote it.
     pub fault: FaultRequest,
     /// The numbers of those others that may be active when this one is injected.
@@ -192,7 +227,7 @@ pub enum FaultState {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FaultStatus {
     /// Name.
-    pub name: FaultName,
+    pub name: QualifiedName,
     /// Type.
     pub fault_type: FaultType,
     /// Where it is in its life.
@@ -221,7 +256,7 @@ pub struct FaultStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WentDown {
     /// Name.
-    pub fault: FaultName,
+    pub fault: QualifiedName,
     /// Type.
     pub fault_type: FaultType,
     /// When, and for how long the host was gone, for people.
@@ -247,7 +282,7 @@ impl WentDown {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Removal {
     /// Name.
-    pub name: FaultName,
+    pub name: QualifiedName,
     /// Type, when a fault of this name was active.
     pub fault_type: FaultType,
     /// What it had met.
@@ -273,6 +308,9 @@ pub struct PlanReport {
     pub duration: Duration,
     /// Kernel operations, in order, each with its undo.
     pub steps: Vec<String>,
+    /// What all of it is known by, for who injects it later: the fault, and what its target was found to be.
+    #[serde(default)]
+    pub digest: String,
     /// The processes that would be hit, but of a fault that is the whole host's.
     #[serde(default)]
     pub targets: Option<TargetsReport>,
@@ -358,6 +396,8 @@ pub enum ErrorCode {
     GuardMissing,
     /// Too many at once.
     LimitReached,
+    /// What would be done now is not what was planned.
+    PlanChanged,
     /// A smaller stage of the blast radius comes first.
     StageNotDue,
     /// Something else was begun with this idempotency key.

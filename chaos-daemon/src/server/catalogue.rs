@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::history::views::sees_all;
 use super::history::{Latest, RunFault, of_document};
 use super::runs::{Run, described};
 use super::service::Service;
@@ -14,8 +15,8 @@ use crate::experiment::hub::{self, Parameter, holds};
 use crate::experiment::source::Source;
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Verdict};
-use crate::request::{ApiError, ErrorCode};
-use crate::spec::{FaultName, SpecError};
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::{FaultName, Owner, SpecError};
 
 /// Where an experiment is from. In this order they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -82,6 +83,8 @@ impl Place {
 pub struct Known {
     /// Where it stands in the list.
     pub place: Place,
+    /// Whose it is, and its name there, of one that is registered.
+    pub registered: Option<(Owner, String)>,
     /// The document, without its secrets.
     pub document: Map<String, Value>,
     /// The names of its secrets, with their groups.
@@ -93,17 +96,24 @@ pub struct Known {
 }
 
 impl Known {
+    /// One of this owner's, as `viewer` calls it.
+    fn registered(owner: Owner, name: &str, document: Map<String, Value>, viewer: Owner) -> Self {
+        let shown = owner.name_for(viewer, name);
+        let registered = Some((owner, name.to_owned()));
+        Self { registered, ..Self::new(Origin::Registered, shown, document) }
+    }
+
     /// What `document` is, of `origin`, under `name`.
     fn new(origin: Origin, name: String, document: Map<String, Value>) -> Self {
         let experiment = Experiment::parse(&document, &Nowhere);
         let secrets = secrets(&document);
         let (digest, document) = of_document(&document);
-        Self { place: Place { origin, name }, document, secrets, digest, experiment }
+        Self { place: Place { origin, name }, registered: None, document, secrets, digest, experiment }
     }
 
-    /// Whether it can be run under its name.
-    pub fn is_registered(&self) -> bool {
-        self.place.origin == Origin::Registered
+    /// Whether this is its run.
+    pub fn is_of(&self, run: &Run) -> bool {
+        self.registered.as_ref().is_some_and(|(owner, name)| run.owner == *owner && run.experiment == *name)
     }
 
     /// A text of the document as it may be shown. Of a document that is not understood nobody knows what is a secret in it.
@@ -188,13 +198,15 @@ impl Wanted {
 }
 
 impl Service {
-    /// Of every experiment that is registered or built in, in their order, what `keep` makes of those that it keeps, the first `limit`.
+    /// Of every experiment that `viewer` may see, registered or built in, in their order, what `keep` makes of those that it keeps, the
+    /// first `limit`.
     /// They are read one after the other, and for one caller at a time: all of them at once would take more memory than callers may.
     ///
     /// # Errors
     /// When what is built in cannot be read.
     pub async fn catalogue<T: Send + 'static>(
         &self,
+        viewer: Owner,
         limit: usize,
         keep: impl FnMut(Known) -> Option<T> + Send + 'static,
     ) -> Result<Vec<T>, ApiError> {
@@ -205,8 +217,15 @@ impl Service {
         let _turn = self.reading.lock().await;
         // Off the runtime's thread, because they may be many, and long.
         let read = tokio::task::spawn_blocking(move || {
-            let registered =
-                registry.experiments.iter().map(|(name, entry)| (name.clone(), entry.what.read()));
+            let seen = registry.owned.iter().filter(|(owner, _)| sees_all(**owner, viewer));
+            let theirs = seen.flat_map(|(owner, theirs)| {
+                theirs.experiments.iter().map(|(name, entry)| (*owner, name.as_str(), &entry.what))
+            });
+            let mut theirs: Vec<_> = theirs.collect();
+            theirs.sort_by_cached_key(|(owner, name, _)| owner.name_for(viewer, name));
+            let registered = theirs
+                .into_iter()
+                .map(|(owner, name, document)| Known::registered(owner, name, document.read(), viewer));
             Ok::<_, SpecError>(all(registered)?.filter_map(keep).take(limit).collect())
         });
         Ok(read.await.map_err(|error| broke(&error))??)
@@ -215,11 +234,16 @@ impl Service {
     /// The experiment of this name: the one that is registered, or else the one that is built in.
     ///
     /// # Errors
-    /// When there is none.
-    pub async fn known(&self, name: &str) -> Result<Known, ApiError> {
-        let wanted = name.to_owned();
-        let mut known =
-            self.catalogue(1, move |known| Some(known).filter(|known| known.place.name == wanted)).await?;
+    /// When there is none, or it is another user's.
+    pub async fn known(&self, name: &str, caller: Caller) -> Result<Known, ApiError> {
+        let (wanted, viewer) = (name.to_owned(), caller.owner());
+        let (owner, plain) =
+            self.store.all().meant(name, caller).map(|(owner, name)| (owner, name.to_owned()))?;
+        let is = move |known: &Known| match &known.registered {
+            Some((of, name)) => *of == owner && *name == plain,
+            None => known.place.name == wanted,
+        };
+        let mut known = self.catalogue(viewer, 1, move |known| Some(known).filter(&is)).await?;
         known.pop().ok_or_else(|| {
             let text = format!("no experiment is registered or built in as {name:?}");
             ApiError::new(ErrorCode::ExperimentNotFound, text)
@@ -244,15 +268,12 @@ fn secrets(document: &Map<String, Value>) -> Vec<String> {
 ///
 /// # Errors
 /// When what is built in cannot be read.
-fn all(
-    registered: impl Iterator<Item = (String, Map<String, Value>)>,
-) -> Result<impl Iterator<Item = Known>, SpecError> {
+fn all(registered: impl Iterator<Item = Known>) -> Result<impl Iterator<Item = Known>, SpecError> {
     let entries = hub::entries([])?.into_iter().map(|entry| {
         let document = Source::read(&entry.text)?.document().clone();
         Ok((entry.name, document))
     });
     let built_in: BTreeMap<_, _> = entries.collect::<Result<_, SpecError>>()?;
-    let registered = registered.map(move |(name, document)| Known::new(Origin::Registered, name, document));
     let built_in =
         built_in.into_iter().map(move |(name, document)| Known::new(Origin::BuiltIn, name, document));
     Ok(registered.chain(built_in))

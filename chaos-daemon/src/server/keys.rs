@@ -8,9 +8,8 @@ use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use super::owner::Owner;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::SpecError;
+use crate::spec::{Owner, SpecError};
 
 /// How long a key is known, from the first call on.
 pub const KNOWN: Duration = Duration::from_secs(3600);
@@ -110,7 +109,7 @@ impl<T: Clone> Keys<T> {
     }
 
     fn known(&self, caller: Caller, key: &IdempotencyKey, asked: String) -> Result<Arc<Known<T>>, ApiError> {
-        let owner = Owner::from(caller);
+        let owner = caller.owner();
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // Clones are made under this lock alone: who has the only one is asked for by nobody.
         all.retain(|_, known| {

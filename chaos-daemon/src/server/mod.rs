@@ -7,7 +7,7 @@ pub mod catalogue;
 pub mod history;
 pub mod keys;
 pub mod notes;
-pub mod owner;
+mod old_registry;
 pub mod places;
 pub mod registry;
 pub mod runs;
@@ -36,7 +36,6 @@ use crate::request::wire::Door;
 use crate::request::{Caller, WentDown};
 use budget::{Budget, Tally};
 use history::Retention;
-use owner::Owner;
 use places::{Admission, Places};
 use service::Service;
 
@@ -225,7 +224,7 @@ where
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) {
         let tally = self.budget.tally();
-        let (place, narrow) = match self.places.admit(Owner::from(caller), &tally) {
+        let (place, narrow) = match self.places.admit(caller.owner(), &tally) {
             Admission::Whole(place) => (place, None),
             Admission::Narrow(place, full) => (place, Some(full.to_string())),
             Admission::Refused(full) => return self.refuse(caller, reader, writer, full.to_string()),

@@ -14,7 +14,7 @@ use super::registry::{replace, replace_synced};
 use crate::experiment::timeline::Occurrence;
 use crate::experiment::{FailureMode, Stage, Verdict};
 use crate::request::WentDown;
-use crate::spec::FaultName;
+use crate::spec::{Owner, QualifiedName};
 
 /// The name of the file in the state directory.
 const FILE: &str = "runs.json";
@@ -27,7 +27,7 @@ pub struct Note {
     /// When it began, ISO 8601 in UTC.
     pub started_at: String,
     /// The names of its faults.
-    pub faults: Vec<FaultName>,
+    pub faults: Vec<QualifiedName>,
     /// What its faults are.
     #[serde(default)]
     pub described: Vec<RunFault>,
@@ -43,7 +43,7 @@ pub struct Note {
     /// By what the stages of its document are known.
     #[serde(default)]
     pub staged: Option<String>,
-    /// Whose it is.
+    /// Whose it is; root's if it was noted before that was.
     #[serde(default)]
     pub owner: Option<String>,
 }
@@ -57,10 +57,11 @@ impl Note {
         went_down: Option<&WentDown>,
     ) -> Recorded {
         let began = self.started_at.parse::<jiff::Timestamp>().unwrap_or(now);
-        let faults: Vec<_> = self.faults.iter().map(ToString::to_string).collect();
+        // As its owner, who reads it, calls them.
+        let faults: Vec<_> = self.faults.iter().map(|fault| fault.name.as_str()).collect();
         let cause = match went_down.filter(|down| self.faults.contains(&down.fault)) {
             Some(WentDown { fault, fault_type, words }) => {
-                format!("its fault {fault} ({}) {words}", fault_type.name())
+                format!("its fault {} ({}) {words}", fault.name, fault_type.name())
             }
             None => "the daemon, or its server, ended while it went on".to_owned(),
         };
@@ -80,7 +81,7 @@ impl Note {
             run,
             digest: self.digest.clone(),
             staged: self.staged.clone(),
-            owner: self.owner.clone(),
+            owner: self.owner.clone().or_else(|| Some(Owner::ROOT.to_string())),
             faults: self.described.clone(),
             events: self.events.clone(),
             ..Recorded::default()
@@ -183,7 +184,7 @@ mod tests {
     use crate::spec::FaultType;
 
     fn note() -> Note {
-        let faults = vec![FaultName::new("slow.1").unwrap()];
+        let faults = vec![QualifiedName::parse("slow.1").unwrap()];
         let started_at = "2026-02-05T10:00:00.000Z".into();
         Note {
             experiment: "slow".into(),
@@ -256,7 +257,7 @@ mod tests {
     #[test]
     fn a_run_whose_own_fault_has_taken_the_host_down_says_so_and_no_other_does() {
         let error = |fault: &str| {
-            let (fault, fault_type) = (FaultName::new(fault).unwrap(), FaultType::HostReboot);
+            let (fault, fault_type) = (QualifiedName::parse(fault).unwrap(), FaultType::HostReboot);
             let down = WentDown { fault, fault_type, words: "took the host down; back 31.0 s later".into() };
             // As the injector tells it.
             let told = WentDown::from_argument(&down.to_argument()).unwrap();

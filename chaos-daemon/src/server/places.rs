@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::budget::Tally;
-use super::owner::Owner;
+use crate::spec::Owner;
 
 /// The most connections at once. One counts until all that was asked for on it has ended.
 pub const MOST_CONNECTIONS: usize = 16;

@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::history::{ExperimentResult, History, Total};
-use super::owner::Owner;
-use crate::request::{ApiError, ErrorCode};
-use crate::spec::{FaultName, FaultRequest};
+use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::owner::split;
+use crate::spec::{FaultName, FaultRequest, Owner};
 
 /// The most faults that may be registered.
 pub const MOST_FAULTS: usize = 1000;
@@ -31,14 +31,12 @@ pub const MOST_VALUES: usize = 10_000;
 /// The name of the file in the state directory.
 const FILE: &str = "registry.json";
 
-/// The whole registry.
+/// The whole registry: each user's things by their names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[serde(from = "super::old_registry::Stored")]
 pub struct Registry {
-    /// Faults by name.
-    pub faults: BTreeMap<FaultName, Entry<FaultRequest>>,
-    /// Experiment documents by name, as they were given.
-    pub experiments: BTreeMap<String, Entry<Document>>,
+    /// By whose they are; nobody is here who has nothing.
+    pub owned: BTreeMap<Owner, Belongings>,
     /// Results of before there was a history, until it has taken them over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub results: Vec<ExperimentResult>,
@@ -47,41 +45,36 @@ pub struct Registry {
     pub totals: BTreeMap<String, Total>,
 }
 
+/// What one user has registered.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Belongings {
+    /// Faults by name.
+    pub faults: BTreeMap<FaultName, Entry<FaultRequest>>,
+    /// Experiment documents by name, as they were given.
+    pub experiments: BTreeMap<String, Entry<Document>>,
+}
+
 /// Something that is registered. Clones share it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Stored<T>", bound(deserialize = "T: Deserialize<'de> + Serialize"))]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "T", bound(deserialize = "T: Deserialize<'de> + Serialize"))]
 pub struct Entry<T> {
-    /// Who has registered it; not known of what was registered before that was written down.
-    registered_by: Option<Owner>,
     /// What it is.
     pub what: Arc<T>,
     /// What it takes as JSON, in bytes.
-    #[serde(skip)]
     bytes: usize,
 }
 
-/// As it is in the file, also in that of an earlier version.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Stored<T> {
-    Owned { registered_by: Option<Owner>, what: T },
-    Bare(T),
-}
-
-impl<T: Serialize> From<Stored<T>> for Entry<T> {
-    fn from(stored: Stored<T>) -> Self {
-        match stored {
-            Stored::Owned { registered_by, what } => Self::new(registered_by, what),
-            Stored::Bare(what) => Self::new(None, what),
-        }
+impl<T: Serialize> From<T> for Entry<T> {
+    fn from(what: T) -> Self {
+        let bytes = serde_json::to_vec(&what).map_or(0, |json| json.len());
+        Self { what: Arc::new(what), bytes }
     }
 }
 
-impl<T: Serialize> Entry<T> {
-    /// Something that this user registers.
-    pub fn new(registered_by: Option<Owner>, what: T) -> Self {
-        let bytes = serde_json::to_vec(&what).map_or(0, |json| json.len());
-        Self { registered_by, what: Arc::new(what), bytes }
+impl<T: Serialize> Serialize for Entry<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.what.as_ref().serialize(serializer)
     }
 }
 
@@ -162,30 +155,58 @@ impl Amount {
 }
 
 impl Registry {
-    /// How much of it these users have registered.
-    fn amount(&self, is: impl Fn(Option<Owner>) -> bool) -> Amount {
-        let faults: Vec<_> =
-            self.faults.values().filter(|it| is(it.registered_by)).map(|it| it.bytes).collect();
-        let experiments: Vec<_> =
-            self.experiments.values().filter(|it| is(it.registered_by)).map(|it| it.bytes).collect();
-        Amount {
-            faults: faults.len(),
-            experiments: experiments.len(),
-            bytes: faults.iter().chain(&experiments).sum(),
+    /// The fault of this name.
+    pub fn fault(&self, owner: Owner, name: &FaultName) -> Option<Arc<FaultRequest>> {
+        self.owned.get(&owner)?.faults.get(name).map(|entry| Arc::clone(&entry.what))
+    }
+
+    /// The document of this name.
+    pub fn experiment(&self, owner: Owner, name: &str) -> Option<Arc<Document>> {
+        self.owned.get(&owner)?.experiments.get(name).map(|entry| Arc::clone(&entry.what))
+    }
+
+    /// Whose experiment is meant, and how it is called there. What is qualified like a name of others may be the name of one's own.
+    ///
+    /// # Errors
+    /// As [`Caller::meant`].
+    pub fn meant<'a>(&self, name: &'a str, caller: Caller) -> Result<(Owner, &'a str), ApiError> {
+        let own = caller.owner();
+        if self.experiment(own, name).is_some() {
+            return Ok((own, name));
         }
+        let (owner, name) = split(name);
+        Ok((caller.meant(owner)?, name))
+    }
+
+    /// What this user has, to be changed.
+    pub fn of(&mut self, owner: Owner) -> &mut Belongings {
+        self.owned.entry(owner).or_default()
+    }
+
+    /// How much of it these users have registered.
+    fn amount(&self, is: impl Fn(Owner) -> bool) -> Amount {
+        let theirs = self.owned.iter().filter(|(owner, _)| is(**owner)).map(|(_, theirs)| theirs);
+        theirs.fold(Amount::default(), |sum, Belongings { faults, experiments }| {
+            let bytes: usize =
+                faults.values().map(|it| it.bytes).chain(experiments.values().map(|it| it.bytes)).sum();
+            Amount {
+                faults: sum.faults + faults.len(),
+                experiments: sum.experiments + experiments.len(),
+                bytes: sum.bytes + bytes,
+            }
+        })
     }
 
     /// Refuses what `owner` has added to what was there `before`, if that is too much: for one user, for all but root, or for all.
     fn check(&self, before: &Self, owner: Owner) -> Result<(), ApiError> {
-        let is_roots = |by: Option<Owner>| by.is_some_and(Owner::is_root);
-        let exceeds = |is: &dyn Fn(Option<Owner>) -> bool, most| {
+        let exceeds = |is: &dyn Fn(Owner) -> bool, most| {
             self.amount(is).exceeds(most, before.amount(is)).then_some(most)
         };
         let mut exceeded = exceeds(&|_| true, Amount::MOST).map(|most| (most, "in all"));
         if !owner.is_root() {
-            let others = || exceeds(&|by| !is_roots(by), Amount::MOST.less(ROOTS));
+            let others = || exceeds(&|by| !by.is_root(), Amount::MOST.less(ROOTS));
             exceeded = exceeded.or_else(|| others().map(|most| (most, "but for root")));
-            let own = || exceeds(&|by| by == Some(owner), Amount::MOST.less(SHARE));
+            let own = || exceeds(&|by| by == owner, Amount::MOST.less(SHARE));
             exceeded = exceeded.or_else(|| own().map(|most| (most, "of one user")));
         }
         let Some((most, whose)) = exceeded else { return Ok(()) };
@@ -223,7 +244,7 @@ impl Store {
         if (results.is_empty() && totals.is_empty()) || !history.import(results, totals) {
             return;
         }
-        let forgotten = self.change_blocking(Owner::User(0), |registry| {
+        let forgotten = self.change_blocking(Owner::ROOT, |registry| {
             registry.results.clear();
             registry.totals.clear();
             Ok(())
@@ -292,6 +313,7 @@ impl Store {
         let before = self.all();
         let mut changed = Registry::clone(&before);
         let result = change(&mut changed)?;
+        changed.owned.retain(|_, theirs| *theirs != Belongings::default());
         changed.check(&before, owner)?;
         let bytes = serde_json::to_vec(&changed).map_err(|error| {
             ApiError::new(ErrorCode::InvalidParameter, format!("cannot be written down: {error}"))
@@ -360,16 +382,17 @@ fn replace_with<T>(path: &Path, write: impl FnOnce(&Path) -> io::Result<T>) -> i
 mod tests {
     use super::*;
 
-    const ROOT: Owner = Owner::User(0);
+    const ROOT: Owner = Owner::ROOT;
 
-    fn fault(by: Owner) -> Entry<FaultRequest> {
+    fn fault() -> Entry<FaultRequest> {
         let json = r#"{"fault_type":"latency","probability":0.5,"target":{"interface":"eth0"}}"#;
-        Entry::new(Some(by), serde_json::from_str(json).unwrap())
+        serde_json::from_str(json).unwrap()
     }
 
     async fn register(store: &Store, name: &str) -> Option<String> {
         let name = FaultName::new(name).unwrap();
-        store.change(ROOT, move |registry| Ok(registry.faults.insert(name, fault(ROOT)))).await.unwrap().1
+        let change = store.change(ROOT, move |registry| Ok(registry.of(ROOT).faults.insert(name, fault())));
+        change.await.unwrap().1
     }
 
     /// How many faults, or documents of so many bytes, this user gets registered of so many.
@@ -378,11 +401,11 @@ mod tests {
             let name = format!("{owner}-{index}").replace(' ', "-");
             let change = store.change(owner, move |registry| {
                 let Some(bytes) = bytes else {
-                    registry.faults.insert(FaultName::new(name)?, fault(owner));
+                    registry.of(owner).faults.insert(FaultName::new(name)?, fault());
                     return Ok(());
                 };
                 let document = Map::from_iter([("x".to_owned(), Value::String("x".repeat(bytes)))]);
-                registry.experiments.insert(name, Entry::new(Some(owner), document.into()));
+                registry.of(owner).experiments.insert(name, Document::from(document).into());
                 Ok(())
             });
             if let Err(error) = change.await {
@@ -405,24 +428,40 @@ mod tests {
             }
             // What is there may be removed, and replaced by less, all the same.
             let smaller = store.change(one, move |registry| {
-                let all: Vec<_> = registry.experiments.keys().cloned().collect();
-                for name in all.into_iter().filter(|name| name.starts_with("uid-1001")) {
-                    let entry = Entry::new(Some(one), Map::new().into());
-                    registry.experiments.insert(name, entry);
-                }
-                Ok(registry.faults.pop_first())
+                let own = registry.of(one);
+                own.experiments.values_mut().for_each(|entry| *entry = Document::from(Map::new()).into());
+                Ok(own.faults.pop_first())
             });
             smaller.await.unwrap();
         }
     }
 
     #[test]
-    fn a_file_of_before_there_were_owners_is_read_and_nobodys() {
-        let old = r#"{"faults":{"slow":{"fault_type":"latency","probability":0.5,"target":{"interface":"eth0"}}},
-            "experiments":{"e":{"title":"e","what":1}}}"#;
-        let registry: Registry = serde_json::from_str(old).unwrap();
-        assert_eq!(registry.amount(|by| by.is_none()), registry.amount(|_| true));
-        assert_eq!(registry.experiments["e"].what.read()["what"], 1);
+    fn each_user_has_names_of_its_own_and_root_alone_names_those_of_others() {
+        let (one, two) = (Owner::User(1001), Owner::User(1002));
+        let mut registry = Registry::default();
+        for (owner, name, says) in [(one, "e", 1), (two, "e", 2), (one, "1002/e", 3), (two, "24/7", 4)] {
+            let document = Map::from_iter([("says".to_owned(), says.into())]);
+            registry.of(owner).experiments.insert(name.to_owned(), Document::from(document).into());
+        }
+        let caller = |uid| Caller::Unix { uid, gid: 0, pid: 1 };
+        let found = |uid, name: &str| {
+            let (owner, name) = registry.meant(name, caller(uid)).map_err(|error| error.code)?;
+            Ok(registry.experiment(owner, name).map(|document| document.read()["says"].clone()))
+        };
+        let says = |number: i32| Ok(Some(Value::from(number)));
+        assert_eq!(found(1001, "e"), says(1));
+        assert_eq!(found(1002, "e"), says(2));
+        assert_eq!(found(1002, "1002/e"), says(2));
+        // One's own comes first, whatever it looks like.
+        assert_eq!(found(1001, "1002/e"), says(3));
+        assert_eq!(found(1002, "24/7"), says(4));
+        for name in ["1001/e", "0/e", "1003/none", "vsock:3/e"] {
+            assert_eq!(found(1002, name), Err(ErrorCode::PolicyDenied), "{name}");
+        }
+        assert_eq!(found(0, "e"), Ok(None));
+        assert_eq!(found(0, "1001/e"), says(1));
+        assert_eq!(found(0, "1001/1002/e"), says(3));
         let again: Registry = serde_json::from_value(serde_json::to_value(&registry).unwrap()).unwrap();
         assert_eq!(again, registry);
     }
@@ -462,7 +501,7 @@ mod tests {
         assert_eq!(register(&store, "slow").await, None);
         let again = Store::open(Some(directory.path()));
         assert_eq!(again.read(Clone::clone), store.read(Clone::clone));
-        assert_eq!(again.read(|registry| registry.faults.len()), 1);
+        assert_eq!(again.read(|registry| registry.owned[&ROOT].faults.len()), 1);
     }
 
     #[tokio::test]
@@ -483,20 +522,20 @@ mod tests {
         let store = Store::open(Some(Path::new("/proc/self/no-such-directory")));
         let problem = register(&store, "slow").await.unwrap();
         assert!(problem.contains("not saved"), "{problem}");
-        assert_eq!(store.read(|registry| registry.faults.len()), 1);
+        assert_eq!(store.read(|registry| registry.owned[&ROOT].faults.len()), 1);
     }
 
     #[tokio::test]
     async fn a_refused_change_changes_nothing() {
         let store = Store::open(None);
         let refused = store.change(ROOT, |registry| {
-            registry.faults.insert(FaultName::new("x").unwrap(), fault(ROOT));
+            registry.of(ROOT).faults.insert(FaultName::new("x").unwrap(), fault());
             Err::<(), _>(ApiError::new(ErrorCode::InvalidParameter, "no"))
         });
         assert!(refused.await.is_err());
         let too_many = store.change(ROOT, |registry| {
             for index in 0..=MOST_FAULTS {
-                registry.faults.insert(FaultName::new(format!("f{index}")).unwrap(), fault(ROOT));
+                registry.of(ROOT).faults.insert(FaultName::new(format!("f{index}")).unwrap(), fault());
             }
             Ok(())
         });

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
-use super::owner::Owner;
 use crate::experiment::role::Role;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{
@@ -19,7 +18,8 @@ use crate::experiment::{
 use crate::probe::prober::Prober;
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode};
-use crate::spec::{FaultName, FaultRequest};
+use crate::spec::owner::meanings;
+use crate::spec::{FaultName, FaultRequest, Owner, QualifiedName};
 
 /// How many experiments may run at once when nobody says. What one run sees is its own fault's doing only if it is alone.
 pub const MOST_RUNS: u32 = 1;
@@ -27,8 +27,10 @@ pub const MOST_RUNS: u32 = 1;
 pub const MOST_RUNS_EVER: u32 = 16;
 
 /// What a run is one of.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct Occasion<'a> {
+    /// Whose experiment it is, and so whose run.
+    pub owner: Owner,
     /// The stage of its blast radius, if the document has stages.
     pub stage: Option<Stage>,
     /// What has begun it, if the caller is not there; without it, the caller has.
@@ -40,15 +42,17 @@ pub struct Occasion<'a> {
 pub enum Which {
     /// The one with this handle, or which alone begins with it.
     Run(String),
-    /// The one of this experiment.
+    /// The one of this experiment: of the caller's own, or of another user's by its qualified name.
     Experiment(String),
 }
 
 impl Which {
-    fn is(&self, run: &Run) -> bool {
+    fn is(&self, run: &Run, caller: Owner) -> bool {
         match self {
             Self::Run(beginning) => run.run_id.starts_with(beginning),
-            Self::Experiment(name) => run.experiment == *name,
+            Self::Experiment(name) => {
+                meanings(name, caller).any(|meant| meant == (run.owner, &run.experiment))
+            }
         }
     }
 }
@@ -107,7 +111,9 @@ impl fmt::Display for Live {
 pub struct Run {
     /// Handle.
     pub run_id: String,
-    /// Experiment.
+    /// Whose it is.
+    pub owner: Owner,
+    /// Experiment, as its owner calls it.
     pub experiment: String,
     /// The names of the faults it injects, by activity.
     pub faults: BTreeMap<usize, FaultName>,
@@ -132,6 +138,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Its experiment as `viewer` calls it.
+    pub fn name_for(&self, viewer: Owner) -> String {
+        self.owner.name_for(viewer, &self.experiment)
+    }
+
     /// The result once there is one.
     pub async fn finished(&self) -> Result<ExperimentResult, ApiError> {
         let mut result = self.result.clone();
@@ -143,7 +154,7 @@ impl Run {
         Note {
             experiment: self.experiment.clone(),
             started_at: self.started_at.clone(),
-            faults: self.faults.values().cloned().collect(),
+            faults: self.faults.values().map(|name| QualifiedName::new(self.owner, name.clone())).collect(),
             described: self.known.faults.clone(),
             digest: self.known.digest.clone(),
             events: self.known.events.clone(),
@@ -272,21 +283,25 @@ impl Runs {
         self.lock().values().cloned().collect()
     }
 
-    /// Asks runs to stop: the one that has a fault called `fault`, or all. They remove their faults themselves.
-    pub fn stop(&self, fault: Option<&FaultName>) {
-        for run in self.lock().values() {
-            if fault.is_none_or(|fault| run.faults.values().any(|name| name == fault)) {
-                run.stop.send_replace(());
-            }
+    /// Asks runs to stop: the one that has a fault called `fault`, or all. They remove their faults themselves. Whether there was one.
+    pub fn stop(&self, fault: Option<&QualifiedName>) -> bool {
+        let has = |run: &Run, fault: &QualifiedName| {
+            run.owner == fault.owner && run.faults.values().any(|name| *name == fault.name)
+        };
+        let mut any = false;
+        for run in self.lock().values().filter(|run| fault.is_none_or(|fault| has(run, fault))) {
+            run.stop.send_replace(());
+            any = true;
         }
+        any
     }
 
-    /// Asks one run to stop. It removes its faults itself.
+    /// Asks one run to stop, whoever asks. It removes its faults itself.
     ///
     /// # Errors
     /// [`ErrorCode::RunNotFound`] when no run that goes on is meant, or more than one.
-    pub fn stop_one(&self, which: &Which) -> Result<Run, ApiError> {
-        let run = self.find(which)?.ok_or_else(|| not_found(format!("no run that goes on is {which}")))?;
+    pub fn stop_one(&self, which: &Which, caller: Owner) -> Result<Run, ApiError> {
+        let run = self.find(which, caller)?.ok_or_else(|| self.another(which, caller))?;
         run.stop.send_replace(());
         Ok(run)
     }
@@ -295,14 +310,24 @@ impl Runs {
     ///
     /// # Errors
     /// [`ErrorCode::RunNotFound`] when more than one is meant.
-    pub fn find(&self, which: &Which) -> Result<Option<Run>, ApiError> {
+    pub fn find(&self, which: &Which, caller: Owner) -> Result<Option<Run>, ApiError> {
         let going_on = self.lock();
-        let meant: Vec<_> = going_on.values().filter(|run| which.is(run)).collect();
+        let meant: Vec<_> = going_on.values().filter(|run| which.is(run, caller)).collect();
         match meant.as_slice() {
             [] => Ok(None),
             [run] => Ok(Some(Run::clone(run))),
             _ => Err(not_found(format!("several runs that go on begin with {which}: give more of it"))),
         }
+    }
+
+    /// Why nothing is meant: perhaps one of another user's, which has to be said.
+    fn another(&self, which: &Which, caller: Owner) -> ApiError {
+        let error = not_found(format!("no run that goes on is {which}"));
+        let Which::Experiment(name) = which else { return error };
+        let going_on = self.lock();
+        let others = going_on.values().filter(|run| run.experiment == *name);
+        let names: Vec<_> = others.map(|run| format!("{:?}", run.name_for(caller))).collect();
+        if names.is_empty() { error } else { error.hint(format!("say whose it is: {}", names.join(" or "))) }
     }
 
     /// Starts an experiment, which is what `document` says, held to the occasion's stage if it has stages, in a task of its own.
@@ -319,7 +344,7 @@ impl Runs {
         door: Door,
         prober: Prober,
     ) -> Result<Run, ApiError> {
-        let Occasion { stage, started_by } = occasion;
+        let Occasion { owner, stage, started_by } = occasion;
         let (stop, stopped) = watch::channel(());
         let (progressing, progress) = watch::channel(Progress::default());
         let (finishing, result) = watch::channel(None);
@@ -332,7 +357,7 @@ impl Runs {
         let known = Recorded {
             digest: Some(digest),
             staged,
-            owner: Some(Owner::from(caller).to_string()),
+            owner: Some(owner.to_string()),
             document: Some(document),
             faults: described(&experiment, &faults),
             events: vec![Occurrence::started(&started_at, &by)],
@@ -340,6 +365,7 @@ impl Runs {
         };
         let run = Run {
             run_id,
+            owner,
             experiment: experiment.name.clone(),
             faults,
             stage,
@@ -355,7 +381,7 @@ impl Runs {
             progress,
             result,
         };
-        self.admit(&run)?;
+        self.admit(&run, caller.owner())?;
         if let Err(problem) = self.notes.begin(&run.run_id, run.note()).await {
             self.lock().remove(&run.run_id);
             let text = format!("no run begins that cannot be noted before: {problem}");
@@ -366,8 +392,8 @@ impl Runs {
         tokio::spawn(async move {
             let recorder =
                 Recorder::writing(&experiment, started.faults.clone(), Arc::clone(&started.timeline));
-            let means =
-                Means { caller, door: &door, prober: &prober, names: &started.faults, recorder: &recorder };
+            let names = &started.faults;
+            let means = Means { caller, owner, door: &door, prober: &prober, names, recorder: &recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
             let mut result = started.result_of(&outcome, recovery, &progressing.borrow().clone());
             tracing::info!(
@@ -389,30 +415,30 @@ impl Runs {
         Ok(run)
     }
 
-    /// Whether an experiment could start now, beside what runs.
+    /// Whether an experiment of this owner's could start now, beside what runs.
     ///
     /// # Errors
     /// As [`Runs::start`].
-    pub fn may_start(&self, experiment: &Experiment) -> Result<(), ApiError> {
-        self.refuse(&experiment.name, &targets(experiment), &self.lock())
+    pub fn may_start(&self, experiment: &Experiment, owner: Owner, caller: Owner) -> Result<(), ApiError> {
+        self.refuse((owner, &experiment.name, &targets(experiment)), caller, &self.lock())
     }
 
     fn refuse(
         &self,
-        name: &str,
-        targets: &BTreeSet<String>,
+        new: (Owner, &str, &BTreeSet<String>),
+        caller: Owner,
         going_on: &BTreeMap<String, Run>,
     ) -> Result<(), ApiError> {
-        match conflict(name, targets, going_on, self.most) {
+        match conflict(new, caller, going_on, self.most) {
             None => Ok(()),
             Some(conflict) => Err(ApiError::new(ErrorCode::LimitReached, conflict)
                 .hint("follow what runs with chaos_status, or end it with chaos_stop")),
         }
     }
 
-    fn admit(&self, run: &Run) -> Result<(), ApiError> {
+    fn admit(&self, run: &Run, caller: Owner) -> Result<(), ApiError> {
         let mut runs = self.lock();
-        self.refuse(&run.experiment, &run.targets, &runs)?;
+        self.refuse((run.owner, &run.experiment, &run.targets), caller, &runs)?;
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
@@ -444,16 +470,16 @@ fn targets(experiment: &Experiment) -> BTreeSet<String> {
 }
 
 /// What keeps a run from beginning beside those that go on: the same experiment, the same target, or that they are as many
-/// as there may be.
+/// as there may be. Names are as the caller writes them.
 fn conflict(
-    new: &str,
-    targets: &BTreeSet<String>,
+    (owner, new, targets): (Owner, &str, &BTreeSet<String>),
+    caller: Owner,
     going_on: &BTreeMap<String, Run>,
     most: u32,
 ) -> Option<String> {
-    let named = |run: &Run| format!("{:?}, as run {}", run.experiment, run.run_id);
-    if let Some(same) = going_on.values().find(|other| other.experiment == new) {
-        return Some(format!("{new:?} is running already, as run {}", same.run_id));
+    let named = |run: &Run| format!("{:?}, as run {}", run.name_for(caller), run.run_id);
+    if let Some(same) = going_on.values().find(|other| other.owner == owner && other.experiment == new) {
+        return Some(format!("{:?} is running already, as run {}", same.name_for(caller), same.run_id));
     }
     for other in going_on.values() {
         if let Some(target) = targets.intersection(&other.targets).next() {

@@ -8,6 +8,7 @@ fn run(experiment: &str, target: &str) -> Run {
     let target: TargetRequest = serde_json::from_str(target).unwrap();
     Run {
         run_id: format!("id-of-{experiment}"),
+        owner: Owner::ROOT,
         experiment: experiment.to_owned(),
         faults: BTreeMap::new(),
         stage: None,
@@ -26,7 +27,7 @@ fn run(experiment: &str, target: &str) -> Run {
 }
 
 fn conflict(new: &Run, going_on: &BTreeMap<String, Run>, most: u32) -> Option<String> {
-    super::conflict(&new.experiment, &new.targets, going_on, most)
+    super::conflict((new.owner, &new.experiment, &new.targets), Owner::ROOT, going_on, most)
 }
 
 const ETH0: &str = r#"{"interface": "eth0"}"#;
@@ -90,4 +91,19 @@ fn an_experiment_runs_once_at_a_time_however_many_runs_there_may_be() {
     let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
     let said = conflict(&run("slow", "{}"), &going_on, MOST_RUNS_EVER).unwrap();
     assert_eq!(said, "\"slow\" is running already, as run id-of-slow");
+    // One of another user's, of the same name, is another experiment.
+    let other = Run { owner: Owner::User(1001), ..run("slow", "{}") };
+    assert_eq!(conflict(&other, &going_on, MOST_RUNS_EVER), None);
+    let said = super::conflict((other.owner, "slow", &other.targets), other.owner, &going_on, 1).unwrap();
+    assert!(said.contains("is running \"0/slow\""), "{said}");
+}
+
+#[test]
+fn a_run_is_known_by_the_name_of_its_experiment_to_its_owner_and_by_the_qualified_one_to_everybody() {
+    let one = Owner::User(1001);
+    let (own, others) = (Run { owner: one, ..run("24/7", "{}") }, run("24/7", "{}"));
+    let is = |name: &str, run: &Run, caller| Which::Experiment(name.to_owned()).is(run, caller);
+    assert!(is("24/7", &own, one) && is("1001/24/7", &own, one) && is("1001/24/7", &own, Owner::ROOT));
+    assert!(!is("24/7", &others, one) && is("0/24/7", &others, one) && is("24/7", &others, Owner::ROOT));
+    assert!(!is("24/7", &own, Owner::ROOT) && !is("7", &own, one));
 }

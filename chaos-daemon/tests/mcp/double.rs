@@ -27,7 +27,9 @@ use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::LifetimeClass;
-use chaos_daemon::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, HostLimits, LogSearch};
+use chaos_daemon::spec::{
+    FAULT_TYPES, FaultRequest, FaultType, GivenName, HostLimits, LogSearch, QualifiedName,
+};
 use jiff::Timestamp;
 
 /// What the doctor says of a type: netem is missing for each, and for one resource its controller.
@@ -50,7 +52,7 @@ pub(crate) struct Server {
     /// What the injector was asked, in order, without the looking.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
     /// What is injected.
-    pub(crate) active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    pub(crate) active: Arc<Mutex<BTreeMap<QualifiedName, (FaultRequest, Instant)>>>,
     /// What was injected last.
     pub(crate) latest: Arc<Mutex<Option<FaultRequest>>>,
     /// Residue that removals report.
@@ -167,9 +169,9 @@ impl Server {
 #[derive(Clone)]
 struct Double {
     /// What has ended by itself.
-    ended: Arc<Mutex<BTreeMap<FaultName, FaultStatus>>>,
+    ended: Arc<Mutex<BTreeMap<QualifiedName, FaultStatus>>>,
     asked: Arc<Mutex<Vec<String>>>,
-    active: Arc<Mutex<BTreeMap<FaultName, (FaultRequest, Instant)>>>,
+    active: Arc<Mutex<BTreeMap<QualifiedName, (FaultRequest, Instant)>>>,
     latest: Arc<Mutex<Option<FaultRequest>>>,
     residue: Arc<Mutex<Vec<String>>>,
     policy: Arc<Mutex<Policy>>,
@@ -221,22 +223,22 @@ impl Double {
                     match fault.target.interface.as_deref() {
                         Some("slow0") => tokio::time::sleep(Duration::from_secs(1)).await,
                         Some("hung0") => {
-                            double.note(format!("hung {name}"));
+                            double.note(format!("hung {}", name.name));
                             ticket.cancelled().await;
-                            return double.note(format!("taken back {name}"));
+                            return double.note(format!("taken back {}", name.name));
                         }
                         _ => {}
                     }
                 }
-                if let Request::Remove { name, .. } = &request
-                    && double.is_on(name, "glued0")
+                if let Request::Remove { name, caller } = &request
+                    && double.is_on(&meant(name, *caller), "glued0")
                 {
                     return std::future::pending().await;
                 }
-                if let Request::Remove { name, .. } = &request
-                    && double.is_on(name, "sticky0")
+                if let Request::Remove { name, caller } = &request
+                    && double.is_on(&meant(name, *caller), "sticky0")
                 {
-                    double.note(format!("removing {name}"));
+                    double.note(format!("removing {}", name.name));
                     tokio::time::sleep(Duration::from_secs(5)).await;
                 }
                 answers.answer(ticket, double.reply(request));
@@ -258,8 +260,9 @@ impl Double {
             Request::PlanAll { faults, .. } => {
                 Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.name, &fault.fault)).collect())
             }
-            Request::Remove { name, .. } => {
-                self.note(format!("remove {name}"));
+            Request::Remove { name, caller } => {
+                self.note(format!("remove {}", name.name));
+                let name = meant(&name, caller);
                 Reply::Removed(self.remove(|active| *active == name))
             }
             Request::StopAll { .. } => {
@@ -322,7 +325,7 @@ impl Double {
     }
 
     /// Whether this fault is on an interface: of sticky0 it takes 5 s to remove one, and of glued0 for ever.
-    fn is_on(&self, name: &FaultName, interface: &str) -> bool {
+    fn is_on(&self, name: &QualifiedName, interface: &str) -> bool {
         let active = self.active.lock().unwrap();
         active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some(interface))
     }
@@ -341,8 +344,8 @@ impl Double {
         }
     }
 
-    fn plan(&self, name: &FaultName, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
-        self.note(format!("plan {name}"));
+    fn plan(&self, name: &QualifiedName, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
+        self.note(format!("plan {}", name.name));
         if fault.target.interface.as_deref() == Some("nosuch0") {
             return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0"));
         }
@@ -362,12 +365,13 @@ impl Double {
             guard: "the kernel".into(),
             duration: fault.duration,
             steps: vec!["attach a program; undo: detach it".into()],
+            digest: format!("{:?} on {:?}", fault.fault_type, fault.effect.interface()),
             targets: found,
         })
     }
 
-    fn inject(&self, name: &FaultName, fault: &FaultRequest) -> Result<FaultStatus, ApiError> {
-        self.note(format!("inject {name}"));
+    fn inject(&self, name: &QualifiedName, fault: &FaultRequest) -> Result<FaultStatus, ApiError> {
+        self.note(format!("inject {}", name.name));
         match fault.target.interface.as_deref() {
             Some("nosuch0") => return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0")),
             Some("nonetem0") => {
@@ -387,10 +391,10 @@ impl Double {
         Ok(status(name, fault, since))
     }
 
-    fn remove(&self, which: impl Fn(&FaultName) -> bool) -> Vec<Removal> {
+    fn remove(&self, which: impl Fn(&QualifiedName) -> bool) -> Vec<Removal> {
         let residue = self.residue.lock().unwrap().clone();
         let removed = self.active.lock().unwrap().extract_if(.., |name, _| which(name)).collect::<Vec<_>>();
-        let removal = |(name, (fault, _)): (FaultName, (FaultRequest, Instant))| Removal {
+        let removal = |(name, (fault, _)): (QualifiedName, (FaultRequest, Instant))| Removal {
             name,
             fault_type: fault.fault_type,
             evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
@@ -439,7 +443,12 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
     })
 }
 
-fn status(name: &FaultName, fault: &FaultRequest, since: Instant) -> FaultStatus {
+/// One's own, unless it says whose.
+fn meant(name: &GivenName, caller: Caller) -> QualifiedName {
+    QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone())
+}
+
+fn status(name: &QualifiedName, fault: &FaultRequest, since: Instant) -> FaultStatus {
     let duration = fault.parse().unwrap().duration;
     FaultStatus {
         name: name.clone(),

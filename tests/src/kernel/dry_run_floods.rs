@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
 use crate::guard::Guard;
-use crate::process::wait_for;
+use crate::process::{become_user, wait_for};
 use crate::victim::Victim;
 use crate::wire::Wire;
 use crate::{Daemon, Error, Mcp, Result};
@@ -72,7 +72,7 @@ impl Flood {
             let (socket, over, answers) =
                 (daemon.socket(), Arc::clone(&flood.over), Arc::clone(&flood.answers));
             flood.threads.push(thread::spawn(move || {
-                become_hostile(user)?;
+                become_user(user)?;
                 let mut wire = Wire::connect(&socket)?;
                 wire.open()?;
                 while !over.load(Ordering::Relaxed) {
@@ -95,16 +95,6 @@ impl Flood {
             thread.join().map_err(|_panic| Error::Different("a connection panicked".into()))??;
         }
         Ok(self.answers.load(Ordering::Relaxed))
-    }
-}
-
-/// Has the calling thread, and no other, connect as somebody else. It ends so.
-fn become_hostile(user: libc::uid_t) -> Result<()> {
-    let same = libc::uid_t::MAX;
-    // SAFETY: it takes no memory; the kernel knows of threads only, and the C library's function of the same name is for all of them.
-    match unsafe { libc::syscall(libc::SYS_setresuid, same, user, same) } {
-        0 => Ok(()),
-        _ => Err(Error::io("become", "another user")(std::io::Error::last_os_error())),
     }
 }
 

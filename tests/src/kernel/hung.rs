@@ -11,7 +11,7 @@ use chaos_daemon::injector::watch::GuardPost;
 use chaos_daemon::journal::Journal;
 use chaos_daemon::kernel::setting::{CgroupSetting, Knob, Setting};
 use chaos_daemon::kernel::step::Step;
-use chaos_daemon::spec::{FaultName, FaultType};
+use chaos_daemon::spec::{FaultType, QualifiedName};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use tempfile::TempDir;
@@ -160,7 +160,7 @@ fn freeze(victim: &Victim, runtime_dir: &Path) -> Result<()> {
     let cgroup = cgroup.ok_or_else(|| Error::Different("no group".into()))?;
     let setting = CgroupSetting { cgroup, knob: Knob::Freeze, old: "0".into(), new: "1".into() };
     let step = Step::Setting(Setting::Cgroup(setting));
-    let name = FaultName::new("pause").map_err(|error| Error::Different(error.to_string()))?;
+    let name = QualifiedName::parse("pause").map_err(|error| Error::Different(error.to_string()))?;
     let journal = Journal::open(runtime_dir.join("journal")).map_err(io("open the journal in"))?;
     journal.begin(2, &name, FaultType::Pause, &[step]).map_err(io("begin a journal in"))?;
     victim.write("cgroup.freeze", "1")

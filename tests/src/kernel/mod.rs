@@ -31,6 +31,7 @@ mod names;
 mod needed;
 mod oracle;
 mod overlap;
+mod owners;
 mod policy;
 mod probes;
 mod processes;
@@ -224,6 +225,7 @@ pub fn all() -> Vec<KernelTest> {
         scopes::TESTS,
         names::TESTS,
         overlap::TESTS,
+        owners::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

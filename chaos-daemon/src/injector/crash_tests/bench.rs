@@ -12,7 +12,7 @@ use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Netlink, NetlinkError};
 use crate::kernel::node::Node;
 use crate::kernel::step::Step;
-use crate::spec::FaultName;
+use crate::spec::QualifiedName;
 
 /// No plan makes so many operations.
 pub(super) const MOST: usize = 200;
@@ -50,7 +50,7 @@ impl<'a> Bench<'a> {
         });
         let mut steps = self.case.plan.steps.clone();
         steps.push(Step::Holder(HOLDER));
-        let name = FaultName::new("a").unwrap();
+        let name = QualifiedName::parse("a").unwrap();
         let mut entry = self.journal.begin(1, &name, self.case.fault_type, &steps).unwrap();
         let made = self.make();
         if made {

@@ -28,7 +28,7 @@ use crate::kernel::step::{NetNsRef, Step};
 use crate::request::ApiError;
 use crate::spec::effect::Effect;
 use crate::spec::resource;
-use crate::spec::{FAULT_TYPES, FaultName, FaultRequest, FaultType, Hoard, HostDown, Way};
+use crate::spec::{FAULT_TYPES, FaultRequest, FaultType, Hoard, HostDown, QualifiedName, Way};
 use crate::target::NetworkTarget;
 use crate::target::process::Selection;
 
@@ -192,7 +192,7 @@ fn planned(effect: &Effect, node: &FakeNode, place: &Place<'_>) -> Result<Plan, 
         protected_peers: Vec::new(),
         protected_tcp_ports: Vec::new(),
     };
-    let down = DownGround { name: FaultName::new("a").unwrap(), record: "/a".into() };
+    let down = DownGround { name: QualifiedName::parse("a").unwrap(), record: "/a".into() };
     let facts = Facts::of_everything();
     Ok(match effect {
         Effect::Impair { traffic, impairment, packet_probability, names } => {

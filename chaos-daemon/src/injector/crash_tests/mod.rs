@@ -21,7 +21,7 @@ use crate::kernel::netlink::marks::{self, FILTER_HANDLE};
 use crate::kernel::setting::{Knob, Setting};
 use crate::kernel::step::Step;
 use crate::spec::LifetimeClass;
-use crate::spec::{Direction, FAULT_TYPES, FaultName};
+use crate::spec::{Direction, FAULT_TYPES, QualifiedName};
 
 /// More attempts than any undo is refused here.
 const FOR_EVER: usize = usize::MAX;
@@ -248,7 +248,7 @@ fn a_stranger_in_the_very_place_of_ours_is_left_alone() {
             bench.node.0.change(|objects| *objects = before.clone());
             let mut steps = case.plan.steps.clone();
             steps.push(Step::Holder(HOLDER));
-            bench.journal.begin(1, &FaultName::new("a").unwrap(), case.fault_type, &steps).unwrap();
+            bench.journal.begin(1, &QualifiedName::parse("a").unwrap(), case.fault_type, &steps).unwrap();
             let recovered = bench.recover(None);
             assert!(
                 recovered.removed.is_empty() && recovered.stuck.is_empty(),

@@ -6,14 +6,19 @@ use super::Filter;
 
 /// What a filter asks for, and the values in it.
 pub(super) fn conditions(filter: &Filter) -> (String, Vec<Sql>) {
-    let mut conditions = vec!["1"];
+    let mut conditions = vec!["1".to_owned()];
     let mut values = Vec::new();
-    let mut add = |condition: &'static str, more: Vec<Sql>| {
-        conditions.push(condition);
+    let mut add = |condition: &str, more: Vec<Sql>| {
+        conditions.push(condition.to_owned());
         values.extend(more);
     };
-    if let Some(experiment) = &filter.experiment {
-        add("experiment = ?", vec![Sql::Text(experiment.clone())]);
+    if let Some(experiments) = &filter.experiment {
+        let any = vec!["owner = ? AND experiment = ?"; experiments.len()].join(" OR ");
+        let names = experiments.iter().flat_map(|(owner, name)| [owner.to_string(), name.clone()]);
+        add(&format!("({any})"), names.map(Sql::Text).collect());
+    }
+    if let Some(owner) = filter.owner {
+        add("owner = ?", vec![Sql::Text(owner.to_string())]);
     }
     if let Some(verdict) = filter.verdict {
         add("verdict = ?", vec![Sql::Text(verdict.name().to_owned())]);

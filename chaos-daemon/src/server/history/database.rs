@@ -21,6 +21,7 @@ use super::{ExperimentResult, Filter, Found, Latest, Recorded, Retention, RunFau
 use crate::experiment::stage::Step;
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Stage, Verdict};
+use crate::spec::Owner;
 
 /// How long another user of the file is waited for: a server that has not quite ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -150,8 +151,9 @@ impl Database {
     pub(super) fn record(&mut self, recorded: &Recorded, retention: Retention) -> Result<()> {
         let change = self.connection.transaction()?;
         if insert(&change, recorded)? {
-            count(&change, &recorded.run.experiment_name, Total::of(&recorded.run))?;
-            prune(&change, recorded.owner.as_deref(), retention)?;
+            let owner = recorded.owner().to_string();
+            count(&change, &owner, &recorded.run.experiment_name, Total::of(&recorded.run))?;
+            prune(&change, &owner, retention)?;
         }
         Ok(change.commit()?)
     }
@@ -168,7 +170,7 @@ impl Database {
                 insert(&change, &Recorded { run: run.clone(), ..Recorded::default() })?;
             }
             for (experiment, total) in totals {
-                count(&change, experiment, *total)?;
+                count(&change, &Owner::ROOT.to_string(), experiment, *total)?;
             }
         }
         Ok(change.commit()?)
@@ -189,6 +191,7 @@ impl Database {
             let words: Vec<_> = types.split(',').filter_map(|word| word.split_once(':')).collect();
             Ok(Summary {
                 run: result(row)?,
+                owner: owner(row, 19)?,
                 digest: row.get(11)?,
                 score: row.get(20)?,
                 fault_types: words.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
@@ -201,30 +204,30 @@ impl Database {
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// How often each experiment ran, also of runs that are no longer kept.
-    pub(super) fn totals(&self) -> Result<Vec<(String, Total)>> {
+    /// How often each experiment of each owner ran, also of runs that are no longer kept.
+    pub(super) fn totals(&self) -> Result<Vec<((Owner, String), Total)>> {
         let mut statement =
-            self.connection.prepare("SELECT experiment, runs, successes, unverified FROM total")?;
+            self.connection.prepare("SELECT owner, runs, successes, unverified, experiment FROM total")?;
         let number = |row: &Row<'_>, index| -> rusqlite::Result<u64> {
             Ok(u64::try_from(row.get::<_, i64>(index)?).unwrap_or_default())
         };
         let rows = statement.query_map([], |row| {
             let (runs, successes, unverified) = (number(row, 1)?, number(row, 2)?, number(row, 3)?);
-            Ok((row.get(0)?, Total { runs, successes, unverified }))
+            Ok(((owner(row, 0)?, row.get(4)?), Total { runs, successes, unverified }))
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
-    /// The latest run of each experiment.
-    pub(super) fn latest(&self) -> Result<Vec<(String, Latest)>> {
+    /// The latest run of each experiment of each owner.
+    pub(super) fn latest(&self) -> Result<Vec<((Owner, String), Latest)>> {
         // Beside max(), SQLite takes the other columns from the row that has it.
-        let question = "SELECT experiment, id, started_at, verdict, success, max(started_ms) FROM run GROUP BY experiment";
+        let question = "SELECT experiment, id, started_at, verdict, success, owner, max(started_ms) FROM run GROUP BY owner, experiment";
         let mut statement = self.connection.prepare(question)?;
         let rows = statement.query_map([], |row| {
             let verdict: Option<String> = row.get(3)?;
             let verdict = verdict.as_deref().and_then(Verdict::parse);
             let (run_id, started_at, success) = (row.get(1)?, row.get(2)?, row.get(4)?);
-            Ok((row.get(0)?, Latest { run_id, started_at, verdict, success }))
+            Ok(((owner(row, 5)?, row.get(0)?), Latest { run_id, started_at, verdict, success }))
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -377,7 +380,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             run.next,
             run.failure_mode.map(FailureMode::name),
             run.verified.and_then(|verified| serde_json::to_string(&verified).ok()),
-            recorded.owner,
+            recorded.owner().to_string(),
             bytes(recorded, document.as_deref()),
         ],
     )?;
@@ -452,19 +455,19 @@ fn insert_faults(change: &Transaction<'_>, recorded: &Recorded) -> Result<()> {
 }
 
 /// Counts runs of an experiment.
-fn count(change: &Transaction<'_>, experiment: &str, total: Total) -> Result<()> {
+fn count(change: &Transaction<'_>, owner: &str, experiment: &str, total: Total) -> Result<()> {
     let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let Total { runs, successes, unverified } = total;
     change.execute(
-        "INSERT INTO total VALUES (?, ?, ?, ?) ON CONFLICT (experiment) DO UPDATE SET runs = runs + excluded.runs, \
+        "INSERT INTO total VALUES (?, ?, ?, ?, ?) ON CONFLICT (owner, experiment) DO UPDATE SET runs = runs + excluded.runs, \
          successes = successes + excluded.successes, unverified = unverified + excluded.unverified",
-        params![experiment, number(runs), number(successes), number(unverified)],
+        params![owner, experiment, number(runs), number(successes), number(unverified)],
     )?;
     Ok(())
 }
 
 /// Forgets the oldest runs of whose there are the most, and of everybody those that are too old; the totals go on counting them.
-fn prune(change: &Transaction<'_>, owner: Option<&str>, retention: Retention) -> Result<()> {
+fn prune(change: &Transaction<'_>, owner: &str, retention: Retention) -> Result<()> {
     let most = i64::try_from(retention.bytes).unwrap_or(i64::MAX);
     let share = most / SHARE.cast_signed();
     let mut forgotten = forget(change, owner, "bytes", share)?;
@@ -477,9 +480,9 @@ fn prune(change: &Transaction<'_>, owner: Option<&str>, retention: Retention) ->
                 break;
             }
             let most_of_one = sum("GROUP BY owner ORDER BY amount DESC LIMIT 1");
-            let (owner, amount): (Option<String>, i64) =
+            let (owner, amount): (String, i64) =
                 change.query_row(&most_of_one, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            let gone = forget(change, owner.as_deref(), what, amount - excess)?;
+            let gone = forget(change, &owner, what, amount - excess)?;
             forgotten += gone;
             if gone == 0 {
                 break;
@@ -499,12 +502,18 @@ fn prune(change: &Transaction<'_>, owner: Option<&str>, retention: Retention) ->
 }
 
 /// Forgets the oldest runs of this user's, so that of what is counted there is no more than `most`. Returns how many.
-fn forget(change: &Transaction<'_>, owner: Option<&str>, what: &str, most: i64) -> Result<usize> {
+fn forget(change: &Transaction<'_>, owner: &str, what: &str, most: i64) -> Result<usize> {
     let surplus = format!(
         "DELETE FROM run WHERE rowid IN (SELECT it FROM (SELECT rowid AS it, sum({what}) OVER (ORDER BY started_ms DESC, \
-         rowid DESC) AS amount FROM run WHERE owner IS ?1) WHERE amount > ?2)"
+         rowid DESC) AS amount FROM run WHERE owner = ?1) WHERE amount > ?2)"
     );
     Ok(change.execute(&surplus, params![owner, most])?)
+}
+
+/// Whose this column says that a run is.
+pub(super) fn owner(row: &Row<'_>, column: usize) -> rusqlite::Result<Owner> {
+    let words: Option<String> = row.get(column)?;
+    Ok(words.as_deref().and_then(Owner::from_words).unwrap_or(Owner::ROOT))
 }
 
 fn result(row: &Row<'_>) -> rusqlite::Result<ExperimentResult> {

@@ -94,4 +94,26 @@ pub(super) const MIGRATIONS: &[&str] = &[
     UPDATE total SET unverified =
         (SELECT count(*) FROM run WHERE run.experiment = total.experiment AND run.verdict = 'unverified');
     ",
+    // What is nobody's is root's, also of the totals what is of no run that is still there.
+    "
+    UPDATE run SET owner = 'uid 0' WHERE owner IS NULL;
+    CREATE TABLE owned_total (
+        owner TEXT NOT NULL,
+        experiment TEXT NOT NULL,
+        runs INTEGER NOT NULL,
+        successes INTEGER NOT NULL,
+        unverified INTEGER NOT NULL,
+        PRIMARY KEY (owner, experiment)
+    ) WITHOUT ROWID;
+    INSERT INTO owned_total SELECT owner, experiment, count(*), sum(success), count(*) FILTER (WHERE verdict = 'unverified')
+        FROM run WHERE owner <> 'uid 0' GROUP BY owner, experiment;
+    INSERT INTO owned_total SELECT 'uid 0', experiment,
+        max(0, runs - ifnull((SELECT sum(runs) FROM owned_total WHERE experiment = total.experiment), 0)),
+        max(0, successes - ifnull((SELECT sum(successes) FROM owned_total WHERE experiment = total.experiment), 0)),
+        max(0, unverified - ifnull((SELECT sum(unverified) FROM owned_total WHERE experiment = total.experiment), 0))
+        FROM total;
+    DELETE FROM owned_total WHERE runs = 0;
+    DROP TABLE total;
+    ALTER TABLE owned_total RENAME TO total;
+    ",
 ];

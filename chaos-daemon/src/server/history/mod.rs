@@ -8,6 +8,7 @@ pub mod precedents;
 pub mod score;
 pub mod statistics;
 mod total;
+pub mod views;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +28,7 @@ use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::{FailureMode, Fate, Recovery, Stage, Verdict};
 use crate::request::evidence::words;
 use crate::request::{ApiError, ErrorCode, Evidence};
-use crate::spec::FaultType;
+use crate::spec::{FaultType, Owner};
 use database::Database;
 pub use total::Total;
 
@@ -180,7 +181,7 @@ pub struct Recorded {
     /// What its document was but for secrets and stages, of a run at a stage: by this its stages are known.
     #[serde(default)]
     pub staged: Option<String>,
-    /// Whose run it was; not known of runs of before that was recorded.
+    /// Whose run it was; root's if that was not recorded.
     #[serde(default)]
     pub owner: Option<String>,
     /// The document itself, without secrets.
@@ -205,6 +206,8 @@ pub struct Recorded {
 pub struct Summary {
     /// How it went.
     pub run: ExperimentResult,
+    /// Whose it was.
+    pub owner: Owner,
     /// What its document was.
     pub digest: Option<String>,
     /// The types of its faults, in order.
@@ -218,8 +221,10 @@ pub struct Summary {
 /// Which runs are looked for. What is not given does not matter.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Filter {
-    /// The experiment's name.
-    pub experiment: Option<String>,
+    /// The experiment: whose, and its name there. Either of several will do.
+    pub experiment: Option<Vec<(Owner, String)>>,
+    /// Whose runs.
+    pub owner: Option<Owner>,
     /// Type or name of one of its faults.
     pub fault: Option<String>,
     /// Text in the target of one of its faults.
@@ -342,13 +347,13 @@ impl History {
         .await
     }
 
-    /// How often each experiment ran, also of runs that are no longer kept.
+    /// How often each experiment of each owner ran, also of runs that are no longer kept.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn totals(&self) -> Result<BTreeMap<String, Total>, ApiError> {
+    pub async fn totals(&self) -> Result<BTreeMap<(Owner, String), Total>, ApiError> {
         self.blocking(|shared| {
-            let mut totals = BTreeMap::<String, Total>::new();
+            let mut totals = BTreeMap::<(Owner, String), Total>::new();
             for (experiment, total) in shared.all(|database| database.totals())? {
                 let sum = totals.entry(experiment).or_default();
                 *sum = *sum + total;
@@ -358,11 +363,11 @@ impl History {
         .await
     }
 
-    /// The latest run of each experiment, of those that are kept.
+    /// The latest run of each experiment of each owner, of those that are kept.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn latest(&self) -> Result<BTreeMap<String, Latest>, ApiError> {
+    pub async fn latest(&self) -> Result<BTreeMap<(Owner, String), Latest>, ApiError> {
         self.blocking(|shared| {
             let mut found = shared.all(|database| database.latest())?;
             // Of both databases; of one experiment the later comes over the earlier.

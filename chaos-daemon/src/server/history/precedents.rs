@@ -12,7 +12,7 @@ use super::statistics::Count;
 use super::{History, Latest};
 use crate::experiment::{Experiment, Verdict};
 use crate::request::ApiError;
-use crate::spec::TargetRequest;
+use crate::spec::{Owner, TargetRequest};
 
 /// The most runs of other experiments that are told.
 const MOST_SIMILAR: usize = 3;
@@ -200,15 +200,27 @@ fn most_similar(features: &BTreeSet<Feature>, others: Vec<Other>) -> Vec<Similar
 impl History {
     /// What has run before of this experiment, whose document has this digest, and what was like it. Where the history cannot be
     /// read, that is what its summary says.
-    pub async fn precedents(&self, experiment: &Experiment, digest: &str) -> Precedents {
+    pub async fn precedents(
+        &self,
+        experiment: &Experiment,
+        owner: Owner,
+        digest: &str,
+        viewer: Owner,
+    ) -> Precedents {
+        let scope = Scope { owner, viewer };
         let (name, digest) = (experiment.name.clone(), digest.to_owned());
         let faults = experiment.faults().map(|(_, _, fault)| (fault.fault_type.name(), &fault.target));
         let features = features(faults);
         let asked = self.blocking(move |shared| {
             let before = |database: &Database| {
-                Ok(vec![(before(database, "experiment", &name)?, before(database, "digest", &digest)?)])
+                let same_name =
+                    before(database, "owner = ?1 AND experiment = ?2", &[&owner.to_string(), &name])?;
+                let same_document =
+                    before(database, "owner LIKE ?1 AND digest = ?2", &[&scope.seen(), &digest])?;
+                Ok(vec![(same_name, same_document)])
             };
-            let (before, others) = (shared.all(before)?, shared.all(|database| others(database, &name))?);
+            let (before, others) =
+                (shared.all(before)?, shared.all(|database| others(database, scope, &name))?);
             Ok(Precedents::of(before, &features, others))
         });
         asked.await.unwrap_or_else(|error: ApiError| Precedents {
@@ -218,32 +230,47 @@ impl History {
     }
 }
 
-/// How the runs went whose `column` has this value.
-fn before(database: &Database, column: &'static str, value: &str) -> database::Result<Before> {
-    let counts =
-        format!("SELECT ifnull(verdict, 'none'), count(*) FROM run WHERE {column} = ? GROUP BY verdict");
+/// Whose experiment it is, and who asks.
+#[derive(Debug, Clone, Copy)]
+struct Scope {
+    owner: Owner,
+    viewer: Owner,
+}
+
+impl Scope {
+    /// A pattern of SQL for those whose runs who asks may see all of.
+    fn seen(self) -> String {
+        if self.viewer.is_root() { "%".to_owned() } else { self.viewer.to_string() }
+    }
+}
+
+/// How the runs went of which this holds.
+fn before(database: &Database, holds: &str, values: &[&str; 2]) -> database::Result<Before> {
+    let counts = format!("SELECT ifnull(verdict, 'none'), count(*) FROM run WHERE {holds} GROUP BY verdict");
     let mut statement = database.connection.prepare(&counts)?;
     let count = |row: &Row<'_>| {
         let runs: i64 = row.get(1)?;
         Ok(Count { name: row.get(0)?, runs: u64::try_from(runs).unwrap_or_default() })
     };
-    let verdicts = statement.query_map([value], count)?.collect::<rusqlite::Result<Vec<_>>>()?;
+    let verdicts = statement.query_map(*values, count)?.collect::<rusqlite::Result<Vec<_>>>()?;
     let latest = format!(
-        "SELECT id, started_at, verdict, success FROM run WHERE {column} = ? ORDER BY started_ms DESC, rowid DESC LIMIT 1"
+        "SELECT id, started_at, verdict, success FROM run WHERE {holds} ORDER BY started_ms DESC, rowid DESC LIMIT 1"
     );
-    let latest = database.connection.query_row(&latest, [value], run).optional()?;
+    let latest = database.connection.query_row(&latest, *values, run).optional()?;
     Ok(Before { runs: verdicts.iter().map(|count| count.runs).sum(), verdicts, latest })
 }
 
-/// The latest runs of other experiments than this, with their faults, the latest first.
-fn others(database: &Database, experiment: &str) -> database::Result<Vec<Other>> {
+/// The latest runs of other experiments than this that may be seen, with their faults, the latest first.
+fn others(database: &Database, scope: Scope, experiment: &str) -> database::Result<Vec<Other>> {
     let question = "SELECT id, started_at, verdict, success, experiment, (SELECT json_group_array(json_array(fault_type, target)) \
-                    FROM fault WHERE run = id) FROM run WHERE experiment <> ? AND EXISTS (SELECT 1 FROM fault WHERE run = id) \
-                    ORDER BY started_ms DESC, rowid DESC LIMIT ?";
+                    FROM fault WHERE run = id), owner FROM run WHERE NOT (owner = ?1 AND experiment = ?2) AND owner LIKE ?3 AND EXISTS \
+                    (SELECT 1 FROM fault WHERE run = id) ORDER BY started_ms DESC, rowid DESC LIMIT ?4";
     let mut statement = database.connection.prepare(question)?;
-    let rows = statement.query_map(rusqlite::params![experiment, COMPARED], |row| {
-        let faults: String = row.get(5)?;
-        Ok(Other { run: run(row)?, experiment: row.get(4)?, features: recorded(&faults) })
+    let values = rusqlite::params![scope.owner.to_string(), experiment, scope.seen(), COMPARED];
+    let rows = statement.query_map(values, |row| {
+        let (faults, name): (String, String) = (row.get(5)?, row.get(4)?);
+        let experiment = database::owner(row, 6)?.name_for(scope.viewer, &name);
+        Ok(Other { run: run(row)?, experiment, features: recorded(&faults) })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -83,13 +83,14 @@ fn experiment(name: &str) -> Experiment {
     Experiment::parse(document.as_object().unwrap(), &Nowhere).unwrap()
 }
 
+const ROOT: Owner = Owner::ROOT;
 const ETH0: &str = r#"{"interface":"eth0"}"#;
 const ETH1: &str = r#"{"interface":"eth1"}"#;
 
 #[tokio::test]
 async fn a_history_without_runs_says_so() {
     let history = History::open(None, Retention::default());
-    let told = history.precedents(&experiment("mine"), "d").await;
+    let told = history.precedents(&experiment("mine"), ROOT, "d", ROOT).await;
     let summary = "no run of this experiment is recorded; no run of another one is like it";
     assert_eq!(told, Precedents { summary: summary.into(), ..Precedents::default() });
 }
@@ -105,7 +106,7 @@ async fn runs_are_counted_by_verdict_of_the_name_and_of_the_document() {
     }
     let changed = Recorded { digest: Some("new".into()), ..recorded("a4", "mine", Verdict::Tripped, 4, &[]) };
     history.record(changed).await;
-    let told = history.precedents(&experiment("mine"), "digest of mine").await;
+    let told = history.precedents(&experiment("mine"), ROOT, "digest of mine", ROOT).await;
     let count = |before: &Before| -> Vec<_> {
         before.verdicts.iter().map(|count| (count.name.clone(), count.runs)).collect()
     };
@@ -140,7 +141,7 @@ async fn of_other_experiments_the_three_most_alike_are_told_with_their_latest_ru
     ] {
         history.record(recorded(id, name, Verdict::Held, minute, &faults)).await;
     }
-    let told = history.precedents(&experiment("mine"), "d").await;
+    let told = history.precedents(&experiment("mine"), ROOT, "d", ROOT).await;
     let similar: Vec<_> =
         told.similar.iter().map(|run| (run.run.run_id.as_str(), run.experiment_name.as_str())).collect();
     assert_eq!(similar, [("s2", "same"), ("b1", "both"), ("t2", "type")]);

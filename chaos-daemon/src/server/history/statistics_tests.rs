@@ -25,6 +25,7 @@ fn run(
             started_at: format!("2026-02-{day:02}T10:00:00.000Z"),
             ..ExperimentResult::default()
         },
+        owner: crate::spec::Owner::ROOT,
         digest: Some(digest.into()),
         fault_types: faults.iter().map(|fault| (*fault).to_owned()).collect(),
         fates: Vec::new(),

@@ -34,6 +34,11 @@ fn result(run_id: &str, experiment: &str, verdict: Verdict, started_at: &str) ->
     }
 }
 
+/// The experiment that most are runs of.
+fn kill_cache() -> (Owner, String) {
+    (Owner::User(1000), "kill-cache".to_owned())
+}
+
 fn recorded(run: ExperimentResult) -> Recorded {
     let (digest, document) = of_document(json!({"title": "x", "secrets": {"a": "b"}}).as_object().unwrap());
     let time = || "2026-02-05T10:00:00.100Z".to_owned();
@@ -102,7 +107,7 @@ async fn what_is_recorded_is_found_again_by_the_next_as_it_was() {
     assert_eq!(again.run("ab1".into()).await.unwrap(), first);
     assert_eq!(ids(&again, Filter::default()).await, ["ab2", "ab1"]);
     assert_eq!(again.search(Filter::default()).await.unwrap()[0].fault_types, ["latency"]);
-    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 2, successes: 2, unverified: 0 });
+    assert_eq!(again.totals().await.unwrap()[&kill_cache()], Total { runs: 2, successes: 2, unverified: 0 });
     for (handle, text) in [("ab", "several"), ("x", "no run"), ("%", "no run")] {
         let error = again.run(handle.into()).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::RunNotFound);
@@ -131,12 +136,17 @@ async fn runs_are_found_by_what_is_known_of_them() {
     history.record(tripped).await;
     history.record(recorded(result("c", "kill-cache", Verdict::Deviated, &minute(3)))).await;
     let some = |text: &str| Some(text.to_owned());
+    let of = |uid, name: &str| Some(vec![(Owner::User(uid), name.to_owned())]);
     let time = |at: u32| Some(minute(at).parse().unwrap());
     let every = Filter::default;
     for (filter, found) in [
         (every(), "cba"),
-        (Filter { experiment: some("kill-cache"), ..every() }, "ca"),
-        (Filter { experiment: some("kill"), ..every() }, ""),
+        (Filter { experiment: of(1000, "kill-cache"), ..every() }, "ca"),
+        (Filter { experiment: of(0, "kill-cache"), ..every() }, ""),
+        (Filter { experiment: of(1000, "kill"), ..every() }, ""),
+        (Filter { experiment: Some(vec![kill_cache(), (Owner::ROOT, "x".into())]), ..every() }, "ca"),
+        (Filter { owner: Some(Owner::User(1000)), ..every() }, "cba"),
+        (Filter { owner: Some(Owner::ROOT), ..every() }, ""),
         (Filter { verdict: Some(Verdict::Tripped), ..every() }, "b"),
         (Filter { fault: some("latency"), ..every() }, "ca"),
         (Filter { fault: some("slow.1"), ..every() }, "cba"),
@@ -166,7 +176,7 @@ async fn the_oldest_runs_are_forgotten_and_the_totals_go_on_counting() {
         history.record(held(&at.to_string(), &minute(at))).await;
     }
     assert_eq!(ids(&history, Filter::default()).await, ["5", "4", "3"]);
-    assert_eq!(history.totals().await.unwrap()["kill-cache"].runs, 5);
+    assert_eq!(history.totals().await.unwrap()[&kill_cache()].runs, 5);
     drop(history);
     // With their events, samples and documents.
     let connection = Connection::open(directory.path().join(FILE)).unwrap();
@@ -320,7 +330,7 @@ async fn the_latest_run_of_each_experiment_is_told_also_of_what_is_in_memory_onl
     let latest = history.latest().await.unwrap();
     let told: Vec<_> = latest
         .iter()
-        .map(|(name, run)| (name.as_str(), run.run_id.as_str(), run.verdict, run.success))
+        .map(|((_, name), run)| (name.as_str(), run.run_id.as_str(), run.verdict, run.success))
         .collect();
     let expected = [
         ("x", "b", Some(Verdict::Held), true),
@@ -401,7 +411,7 @@ async fn a_directory_that_cannot_be_written_is_told_and_memory_has_the_run() {
     assert!(warning.starts_with("not recorded, so it is forgotten when the daemon ends"), "{warning}");
     assert_eq!(ids(&history, Filter::default()).await, ["a"]);
     assert_eq!(history.run("a".into()).await.unwrap().events.len(), 1);
-    assert_eq!(history.totals().await.unwrap()["kill-cache"].runs, 1);
+    assert_eq!(history.totals().await.unwrap()[&kill_cache()].runs, 1);
 }
 
 #[tokio::test]
@@ -430,7 +440,7 @@ async fn what_could_not_be_written_is_written_once_it_can_be() {
     drop(history);
     let again = History::open(Some(directory.path()), Retention::default());
     assert_eq!(ids(&again, Filter::default()).await, ["c", "b", "a"]);
-    assert_eq!(again.totals().await.unwrap()["kill-cache"], Total { runs: 3, successes: 3, unverified: 0 });
+    assert_eq!(again.totals().await.unwrap()[&kill_cache()], Total { runs: 3, successes: 3, unverified: 0 });
     assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o111, 0);
 }
 
@@ -440,17 +450,50 @@ async fn earlier_results_are_taken_over_once() {
     let results = vec![result("a", "kill-cache", Verdict::Held, &minute(1))];
     let totals =
         BTreeMap::from([("kill-cache".to_owned(), Total { runs: 900, successes: 450, unverified: 0 })]);
+    // They are of before runs had owners.
+    let roots: BTreeMap<_, _> =
+        totals.iter().map(|(name, total)| ((Owner::ROOT, name.clone()), *total)).collect();
     for _ in 0..2 {
         let history = History::open(Some(directory.path()), Retention::default());
         assert!(history.import(results.clone(), totals.clone()));
         assert_eq!(ids(&history, Filter::default()).await, ["a"]);
-        assert_eq!(history.totals().await.unwrap(), totals);
-        assert_eq!(history.run("a".into()).await.unwrap().run, results[0]);
+        assert_eq!(history.totals().await.unwrap(), roots);
+        let run = history.run("a".into()).await.unwrap();
+        assert_eq!((run.owner(), run.run), (Owner::ROOT, results[0].clone()));
     }
     // Where they cannot be kept, they are seen, and their owner keeps them.
     let nowhere = History::open(Some(Path::new("/proc/self/no-such-directory")), Retention::default());
-    assert!(!nowhere.import(results, totals.clone()));
-    assert_eq!(nowhere.totals().await.unwrap(), totals);
+    assert!(!nowhere.import(results, totals));
+    assert_eq!(nowhere.totals().await.unwrap(), roots);
+}
+
+#[tokio::test]
+async fn of_a_database_of_before_names_had_owners_what_is_nobodys_is_roots() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = Connection::open(directory.path().join(FILE)).unwrap();
+    for migration in &migrations::MIGRATIONS[..11] {
+        old.execute_batch(migration).unwrap();
+    }
+    // x ran five times, of which one run of a user's and one of nobody's are kept, and y twice, both of that user's.
+    for (id, experiment, owner) in
+        [("a", "x", "'uid 1000'"), ("b", "x", "NULL"), ("c", "y", "'uid 1000'"), ("d", "y", "'uid 1000'")]
+    {
+        old.execute_batch(&format!(
+            "INSERT INTO run (id, experiment, success, steady_before, steady_after, seconds, started_at, started_ms, affected, \
+             samples_left_out, verdict, owner) VALUES ('{id}', '{experiment}', 1, 1, 1, 1, '2026-02-05T10:00:00Z', 1, 0, 0, 'held', {owner})"
+        ))
+        .unwrap();
+    }
+    old.execute_batch("INSERT INTO total VALUES ('x', 5, 4, 0), ('y', 2, 2, 0); PRAGMA user_version = 11")
+        .unwrap();
+    drop(old);
+    let history = History::open(Some(directory.path()), Retention::default());
+    let total = |runs, successes| Total { runs, successes, unverified: 0 };
+    let of = |uid, name: &str| (Owner::User(uid), name.to_owned());
+    let expected = [(of(0, "x"), total(4, 3)), (of(1000, "x"), total(1, 1)), (of(1000, "y"), total(2, 2))];
+    assert_eq!(history.totals().await.unwrap(), BTreeMap::from(expected));
+    assert_eq!(ids(&history, Filter { owner: Some(Owner::ROOT), ..Filter::default() }).await, ["b"]);
+    assert_eq!(history.record(held("e", &minute(1))).await, None);
 }
 
 #[tokio::test]

@@ -39,14 +39,14 @@ fn until(next: Timestamp, now: Timestamp) -> Duration {
 async fn fire(service: &Service, start: &Start) -> Outcome {
     let Start { name, schedule, firing: Firing { occurrence, .. } } = start;
     let time = shown(*occurrence);
-    let by = format!("schedule {name}, of {}, for {time}", schedule.set_by);
+    let by = format!("schedule {}, of {}, for {time}", name.name, schedule.set_by);
     match service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by).await {
         Ok(run) => {
-            tracing::info!(caller = %schedule.set_by, schedule = name, experiment = run.experiment, run = run.run_id, "fired");
+            tracing::info!(caller = %schedule.set_by, schedule = %name, experiment = run.experiment, run = run.run_id, "fired");
             Outcome { time, became: Became::Fired, times: 1, run_id: Some(run.run_id), reason: None }
         }
         Err(error) => {
-            tracing::warn!(caller = %schedule.set_by, schedule = name, %error, "a firing was refused");
+            tracing::warn!(caller = %schedule.set_by, schedule = %name, %error, "a firing was refused");
             let reason = Some(error.to_string());
             Outcome { time, became: Became::Refused, times: 1, run_id: None, reason }
         }

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use super::registry::replace_synced;
 use crate::request::{ApiError, Caller, ErrorCode};
+use crate::spec::{GivenName, Owner, QualifiedName, SpecError};
 pub(super) use keep::keep;
 use plan::{Due, Firing, Plan, Words, settle};
 
@@ -138,11 +139,6 @@ impl Schedule {
         let reason = Some(reason.to_owned());
         self.note(Outcome { time: shown(first), became, times, run_id: None, reason });
     }
-
-    /// Whether `caller` may have it run in the name of who has set it.
-    fn is_of(&self, caller: Caller) -> bool {
-        matches!(caller, Caller::Unix { uid: 0, .. }) || same(self.set_by, caller)
-    }
 }
 
 /// The time, ISO 8601 in UTC, to the second.
@@ -158,13 +154,6 @@ fn without_process(caller: Caller) -> Caller {
     }
 }
 
-fn same(one: Caller, other: Caller) -> bool {
-    match (one, other) {
-        (Caller::Unix { uid: one, .. }, Caller::Unix { uid: other, .. }) => one == other,
-        (one, other) => one == other,
-    }
-}
-
 /// A schedule with its plan.
 #[derive(Debug, Clone)]
 struct Planned {
@@ -172,13 +161,13 @@ struct Planned {
     plan: Plan,
 }
 
-type All = BTreeMap<String, Planned>;
+type All = BTreeMap<QualifiedName, Planned>;
 
 /// A schedule and when it fires next.
 #[derive(Debug, Clone)]
 pub struct Listed {
     /// Its name.
-    pub name: String,
+    pub name: QualifiedName,
     /// What it is.
     pub schedule: Schedule,
     /// When it fires next, as the clocks of its time zone show it; nothing while it stands still.
@@ -189,7 +178,7 @@ pub struct Listed {
 const TOLD: usize = 3;
 
 impl Listed {
-    fn of(name: &str, planned: &Planned, now: Timestamp) -> Self {
+    fn of(name: &QualifiedName, planned: &Planned, now: Timestamp) -> Self {
         let Planned { schedule, plan } = planned;
         let mut after = settle(schedule.handled, schedule.tried, now);
         let next = std::iter::from_fn(|| {
@@ -200,14 +189,14 @@ impl Listed {
         // What is over will be found to be missed.
         let next = next.skip_while(|due| *due < now - plan::GRACE).take(TOLD);
         let next = if schedule.paused { Vec::new() } else { next.map(|due| plan.shown(due)).collect() };
-        Self { name: name.to_owned(), schedule: schedule.clone(), next }
+        Self { name: name.clone(), schedule: schedule.clone(), next }
     }
 }
 
 /// A run to be started.
 #[derive(Debug)]
 struct Start {
-    name: String,
+    name: QualifiedName,
     schedule: Schedule,
     firing: Firing,
 }
@@ -232,32 +221,31 @@ impl Schedules {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of them, or the one of this name.
+    /// Those of a user, of root all, or the one of this name.
     ///
     /// # Errors
     /// [`ErrorCode::ScheduleNotFound`] if there is none of this name.
-    pub fn list(&self, name: Option<&str>, now: Timestamp) -> Result<Vec<Listed>, ApiError> {
+    pub fn list(&self, chosen: &Chosen, now: Timestamp) -> Result<Vec<Listed>, ApiError> {
         let all = self.lock();
-        if let Some(name) = name {
-            let planned = all.get(name).ok_or_else(|| unknown(name))?;
-            return Ok(vec![Listed::of(name, planned, now)]);
-        }
-        Ok(all.iter().map(|(name, planned)| Listed::of(name, planned, now)).collect())
+        let names = choose(&all, chosen)?;
+        Ok(names.iter().filter_map(|name| Some(Listed::of(name, all.get(name)?, now))).collect())
     }
 
-    /// Sets a schedule, in place of any of the same name. Returns what could not be saved.
+    /// Sets a schedule, in place of any of the same name of the same owner. Where root sets one of another user's, it stays theirs.
+    /// Returns what could not be saved.
     ///
     /// # Errors
     /// Names what makes no sense; [`ErrorCode::LimitReached`] when there are too many. Nothing has changed then.
-    pub async fn set(&self, name: &str, mut schedule: Schedule) -> Result<Option<String>, ApiError> {
-        check_name(name)?;
+    pub async fn set(&self, name: QualifiedName, mut schedule: Schedule) -> Result<Option<String>, ApiError> {
         let plan = Plan::parse(&schedule.words, schedule.set_at)?;
         plan.zone_name().clone_into(&mut schedule.words.time_zone);
-        let name = name.to_owned();
         self.change(move |all| {
-            if all.len() >= MOST_SCHEDULES && !all.contains_key(&name) {
-                let text = format!("there are {MOST_SCHEDULES} schedules, which is the most");
-                return Err(ApiError::new(ErrorCode::LimitReached, text).hint("delete one first"));
+            let replaced = all.get(&name);
+            if schedule.set_by.owner() != name.owner {
+                schedule.set_by = replaced.ok_or_else(|| unknown(&name))?.schedule.set_by;
+            }
+            if replaced.is_none() {
+                refuse_more(all, name.owner)?;
             }
             all.insert(name, Planned { schedule, plan });
             Ok(())
@@ -266,60 +254,50 @@ impl Schedules {
         .map(|((), problem)| problem)
     }
 
-    /// Has one stand still, or all of them; who asks does not matter. Returns their names.
+    /// Has those that are chosen stand still. Returns their names.
     ///
     /// # Errors
     /// [`ErrorCode::ScheduleNotFound`] if there is none of this name.
-    pub async fn pause(&self, name: Option<String>) -> Result<(Vec<String>, Option<String>), ApiError> {
+    pub async fn pause(&self, chosen: Chosen) -> Result<(Vec<QualifiedName>, Option<String>), ApiError> {
         self.change(move |all| {
-            let chosen = choose(all, name.as_deref())?;
-            for name in &chosen {
+            let names = choose(all, &chosen)?;
+            for name in &names {
                 if let Some(planned) = all.get_mut(name) {
                     planned.schedule.paused = true;
                 }
             }
-            Ok(chosen)
+            Ok(names)
         })
         .await
     }
 
-    /// Has one go on, or all of them; what would have come meanwhile does not come. Returns their names.
+    /// Has those that are chosen go on; what would have come meanwhile does not come. Returns their names.
     ///
     /// # Errors
-    /// [`ErrorCode::ScheduleNotFound`] if there is none of this name; [`ErrorCode::PolicyDenied`] if its runs would be
-    /// somebody else's. Nothing has changed then.
+    /// [`ErrorCode::ScheduleNotFound`] if there is none of this name.
     pub async fn resume(
         &self,
-        name: Option<String>,
-        caller: Caller,
+        chosen: Chosen,
         now: Timestamp,
-    ) -> Result<(Vec<String>, Option<String>), ApiError> {
+    ) -> Result<(Vec<QualifiedName>, Option<String>), ApiError> {
         self.change(move |all| {
-            let mut chosen = choose(all, name.as_deref())?;
-            chosen.retain(|name| all.get(name).is_some_and(|planned| planned.schedule.paused));
-            for name in &chosen {
+            let mut names = choose(all, &chosen)?;
+            names.retain(|name| all.get(name).is_some_and(|planned| planned.schedule.paused));
+            for name in &names {
                 let Some(Planned { schedule, .. }) = all.get_mut(name) else { continue };
-                if !schedule.is_of(caller) {
-                    let text = format!(
-                        "{name:?} runs as {}, so that only they, or root, may have it go on",
-                        schedule.set_by
-                    );
-                    let hint = "set it again: then it runs as yours";
-                    return Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint));
-                }
                 schedule.paused = false;
                 schedule.handled = schedule.handled.max(now);
             }
-            Ok(chosen)
+            Ok(names)
         })
         .await
     }
 
-    /// Forgets one; who asks does not matter. A run of it goes on. Succeeds when there is none; returns whether there was.
+    /// Forgets one. A run of it goes on. Succeeds when there is none; returns whether there was.
     ///
     /// # Errors
     /// When the schedules broke.
-    pub async fn delete(&self, name: String) -> Result<(bool, Option<String>), ApiError> {
+    pub async fn delete(&self, name: QualifiedName) -> Result<(bool, Option<String>), ApiError> {
         self.change(move |all| Ok(all.remove(&name).is_some())).await
     }
 
@@ -348,7 +326,7 @@ impl Schedules {
     }
 
     /// Writes down what has become of a firing, if the schedule is still there.
-    async fn became(&self, name: String, outcome: Outcome) {
+    async fn became(&self, name: QualifiedName, outcome: Outcome) {
         let noted = self.change_quietly(move |all| {
             if let Some(planned) = all.get_mut(&name) {
                 planned.schedule.note(outcome);
@@ -416,24 +394,57 @@ impl Schedules {
     }
 }
 
-fn unknown(name: &str) -> ApiError {
-    ApiError::new(ErrorCode::ScheduleNotFound, format!("there is no schedule {name:?}"))
-        .hint("chaosctl schedule list, or action \"list\", shows all")
+fn unknown(name: &QualifiedName) -> ApiError {
+    let text = format!("there is no schedule {:?} of {}", name.name.as_str(), name.owner);
+    ApiError::new(ErrorCode::ScheduleNotFound, text)
+        .hint("chaosctl schedule list, or action \"list\", shows all that are yours")
 }
 
-/// The name that is asked for, or all.
-fn choose(all: &All, name: Option<&str>) -> Result<Vec<String>, ApiError> {
-    match name {
-        None => Ok(all.keys().cloned().collect()),
-        Some(name) if all.contains_key(name) => Ok(vec![name.to_owned()]),
-        Some(name) => Err(unknown(name)),
+/// Which schedules are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chosen {
+    /// The one of this name.
+    One(QualifiedName),
+    /// All that are of this user; of root those of everybody.
+    AllOf(Owner),
+}
+
+/// The names of those that are meant.
+fn choose(all: &All, chosen: &Chosen) -> Result<Vec<QualifiedName>, ApiError> {
+    match chosen {
+        Chosen::AllOf(owner) => {
+            let is = |name: &&QualifiedName| owner.is_root() || name.owner == *owner;
+            Ok(all.keys().filter(is).cloned().collect())
+        }
+        Chosen::One(name) if all.contains_key(name) => Ok(vec![name.clone()]),
+        Chosen::One(name) => Err(unknown(name)),
     }
 }
 
-/// By the rule of the names of faults.
-fn check_name(name: &str) -> Result<(), ApiError> {
-    let checked = crate::spec::FaultName::new(name);
-    checked.map(drop).map_err(|error| crate::spec::SpecError::new("name", error.problem).into())
+/// Refuses a further one of `owner`: of all that there may be one user has half, and an eighth is kept for root.
+fn refuse_more(all: &All, owner: Owner) -> Result<(), ApiError> {
+    let of = |is: &dyn Fn(Owner) -> bool| all.keys().filter(|name| is(name.owner)).count();
+    let kept = MOST_SCHEDULES / 8;
+    let mut bounds = vec![(all.len(), MOST_SCHEDULES, "in all")];
+    if !owner.is_root() {
+        bounds.push((of(&|other| !other.is_root()), MOST_SCHEDULES - kept, "but for root"));
+        bounds.push((of(&|other| other == owner), MOST_SCHEDULES / 2, "of one user"));
+    }
+    match bounds.into_iter().find(|(there, most, _)| there >= most) {
+        None => Ok(()),
+        Some((_, most, whose)) => {
+            let text = format!("there are {most} schedules {whose}, which is the most");
+            Err(ApiError::new(ErrorCode::LimitReached, text).hint("delete one first"))
+        }
+    }
+}
+
+/// A schedule's name, as a caller gives it: by the rule of the names of faults.
+///
+/// # Errors
+/// When it is none.
+pub fn given_name(name: &str) -> Result<GivenName, SpecError> {
+    GivenName::parse(name).map_err(|error| SpecError::new("name", error.problem))
 }
 
 fn load(path: &Path) -> All {
@@ -461,6 +472,9 @@ fn understand(bytes: &[u8]) -> Result<All, String> {
     let kept: BTreeMap<String, Schedule> =
         serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let planned = kept.into_iter().map(|(name, schedule)| {
+        // Before names had owners, it was of who had set it.
+        let GivenName { owner, name } = GivenName::parse(&name).map_err(|error| error.to_string())?;
+        let name = QualifiedName::new(owner.unwrap_or(schedule.set_by.owner()), name);
         // By the time when it was set: one that has had its last firing is no mistake.
         let plan =
             Plan::parse(&schedule.words, schedule.set_at).map_err(|error| format!("{name}: {error}"))?;

@@ -23,14 +23,27 @@ fn hourly(caller: Caller) -> Schedule {
     Schedule::new(words, false, "d1".into(), caller, at("2026-02-05T10:00:00Z"))
 }
 
+fn named(name: &str, caller: Caller) -> QualifiedName {
+    QualifiedName::new(caller.owner(), given_name(name).unwrap().name)
+}
+
+fn nightly(caller: Caller) -> QualifiedName {
+    named("nightly", caller)
+}
+
 async fn with(directory: Option<&Path>, caller: Caller) -> Schedules {
     let schedules = Schedules::open(directory);
-    assert_eq!(schedules.set("nightly", hourly(caller)).await.unwrap(), None);
+    assert_eq!(schedules.set(nightly(caller), hourly(caller)).await.unwrap(), None);
     schedules
 }
 
+/// All there are.
+fn everybodys() -> Chosen {
+    Chosen::AllOf(Owner::ROOT)
+}
+
 fn the_one(schedules: &Schedules, now: &str) -> Listed {
-    schedules.list(Some("nightly"), at(now)).unwrap().remove(0)
+    schedules.list(&everybodys(), at(now)).unwrap().remove(0)
 }
 
 async fn fired(schedules: &Schedules, now: &str) -> Vec<String> {
@@ -81,7 +94,7 @@ async fn what_falls_on_a_holiday_is_skipped_and_recorded_as_one_outcome_also_ove
     let mut hourly = hourly(USER);
     // In Berlin 5 February ends at 23:00 UTC.
     hourly.words.windows.never = vec![WindowWords::of("2026-02-05..2026-02-05").unwrap()];
-    schedules.set("nightly", hourly).await.unwrap();
+    schedules.set(nightly(USER), hourly).await.unwrap();
     assert_eq!(the_one(&schedules, "2026-02-05T10:00:00Z").next[0], "2026-02-06T00:00:00+01:00");
     for now in ["2026-02-05T11:00:00Z", "2026-02-05T11:00:30Z", "2026-02-05T13:00:10Z"] {
         assert!(fired(&schedules, now).await.is_empty(), "{now}");
@@ -104,13 +117,13 @@ async fn what_falls_on_a_holiday_is_skipped_and_recorded_as_one_outcome_also_ove
 async fn what_stands_still_neither_fires_nor_misses_and_goes_on_with_what_is_to_come() {
     let directory = tempfile::tempdir().unwrap();
     let schedules = with(Some(directory.path()), USER).await;
-    assert_eq!(schedules.pause(None).await.unwrap().0, ["nightly"]);
+    assert_eq!(schedules.pause(Chosen::AllOf(USER.owner())).await.unwrap().0, [nightly(USER)]);
     assert!(the_one(&schedules, "2026-02-05T10:30:00Z").next.is_empty());
     let schedules = Schedules::open(Some(directory.path()));
     assert!(fired(&schedules, "2026-02-05T11:00:00Z").await.is_empty());
     assert_eq!(schedules.next(at("2026-02-05T10:30:00Z")), None);
-    let name = Some("nightly".to_owned());
-    assert_eq!(schedules.resume(name, USER, at("2026-02-05T13:00:10Z")).await.unwrap().0, ["nightly"]);
+    let resumed = schedules.resume(Chosen::One(nightly(USER)), at("2026-02-05T13:00:10Z")).await.unwrap();
+    assert_eq!(resumed.0, [nightly(USER)]);
     assert!(fired(&schedules, "2026-02-05T13:00:11Z").await.is_empty());
     assert!(the_one(&schedules, "2026-02-05T13:00:11Z").schedule.outcomes.is_empty());
     let next = the_one(&schedules, "2026-02-05T13:00:11Z").next;
@@ -119,28 +132,44 @@ async fn what_stands_still_neither_fires_nor_misses_and_goes_on_with_what_is_to_
 }
 
 #[tokio::test]
-async fn anybody_may_stop_a_schedule_and_only_who_has_set_it_or_root_has_it_go_on() {
-    let schedules = with(None, ROOT).await;
-    // The process that was on the line is not who it is.
-    assert_eq!(
-        the_one(&schedules, "2026-02-05T10:00:00Z").schedule.set_by,
-        Caller::Unix { uid: 0, gid: 0, pid: 0 }
-    );
-    schedules.pause(Some("nightly".into())).await.unwrap();
+async fn each_user_has_schedules_of_its_own_and_root_has_those_of_all() {
+    let directory = tempfile::tempdir().unwrap();
+    let schedules = with(Some(directory.path()), ROOT).await;
+    schedules.set(nightly(USER), hourly(USER)).await.unwrap();
     let now = at("2026-02-05T10:30:00Z");
-    for stranger in [USER, Caller::Vsock { cid: 3 }] {
-        let error = schedules.resume(None, stranger, now).await.unwrap_err();
-        assert!(error.code == ErrorCode::PolicyDenied && error.message.contains("uid 0"), "{error}");
-    }
-    assert!(the_one(&schedules, "2026-02-05T10:30:00Z").schedule.paused);
-    let mine = with(None, USER).await;
-    for owner in [ROOT, Caller::Unix { uid: 1000, gid: 5, pid: 99 }] {
-        mine.pause(None).await.unwrap();
-        assert_eq!(mine.resume(None, owner, now).await.unwrap().0, ["nightly"]);
-    }
-    assert!(schedules.delete("nightly".into()).await.unwrap().0);
-    assert!(!schedules.delete("nightly".into()).await.unwrap().0);
-    assert_eq!(schedules.pause(Some("nightly".into())).await.unwrap_err().code, ErrorCode::ScheduleNotFound);
+    let seen = |schedules: &Schedules, caller: Caller| {
+        let listed = schedules.list(&Chosen::AllOf(caller.owner()), now).unwrap();
+        listed.into_iter().map(|listed| (listed.name.to_string(), listed.schedule.paused)).collect::<Vec<_>>()
+    };
+    let entry = |name: &str, paused| (name.to_owned(), paused);
+    assert_eq!(seen(&schedules, USER), [entry("1000/nightly", false)]);
+    assert_eq!(seen(&schedules, Caller::Vsock { cid: 3 }), []);
+    let paused = schedules.pause(Chosen::AllOf(USER.owner())).await.unwrap().0;
+    assert_eq!(paused, [nightly(USER)]);
+    let schedules = Schedules::open(Some(directory.path()));
+    assert_eq!(seen(&schedules, ROOT), [entry("nightly", false), entry("1000/nightly", true)]);
+    // Set by root it is theirs still, and root makes none for others.
+    schedules.set(nightly(USER), hourly(ROOT)).await.unwrap();
+    let set_by = schedules.list(&Chosen::One(nightly(USER)), now).unwrap().remove(0).schedule.set_by;
+    assert_eq!(set_by, Caller::Unix { uid: 1000, gid: 1000, pid: 0 });
+    let refused = schedules.set(named("other", USER), hourly(ROOT)).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ScheduleNotFound);
+    assert!(schedules.delete(nightly(USER)).await.unwrap().0);
+    assert!(!schedules.delete(nightly(USER)).await.unwrap().0);
+    let refused = schedules.pause(Chosen::One(nightly(USER))).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ScheduleNotFound);
+    assert_eq!(seen(&schedules, ROOT), [entry("nightly", false)]);
+}
+
+#[tokio::test]
+async fn a_schedule_of_before_names_had_owners_is_of_who_has_set_it() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(with(Some(directory.path()), USER).await);
+    let path = directory.path().join(FILE);
+    let old = fs::read_to_string(&path).unwrap().replace("1000/nightly", "nightly");
+    assert!(old.starts_with("{\"nightly\":"), "{old}");
+    fs::write(&path, old).unwrap();
+    assert_eq!(the_one(&Schedules::open(Some(directory.path())), "2026-02-05T10:00:00Z").name, nightly(USER));
 }
 
 #[tokio::test]
@@ -154,7 +183,7 @@ async fn only_the_latest_outcomes_are_kept() {
             run_id: None,
             reason: Some("busy".into()),
         };
-        schedules.became("nightly".into(), outcome).await;
+        schedules.became(nightly(USER), outcome).await;
     }
     let outcomes = the_one(&schedules, "2026-02-05T10:00:00Z").schedule.outcomes;
     assert_eq!((outcomes.len(), outcomes[0].time.as_str()), (KEPT_OUTCOMES, "5"));
@@ -170,16 +199,16 @@ async fn a_corrupt_file_is_moved_aside_and_does_not_keep_the_daemon_from_startin
     for corrupt in ["", "{\"nightly\":", "[1]", "{\"nightly\":{}}", wrong.as_str()] {
         fs::write(&path, corrupt).unwrap();
         let schedules = Schedules::open(Some(directory.path()));
-        assert!(schedules.list(None, at("2026-02-05T10:00:00Z")).unwrap().is_empty(), "{corrupt}");
+        assert!(schedules.list(&everybodys(), at("2026-02-05T10:00:00Z")).unwrap().is_empty(), "{corrupt}");
         assert_eq!(fs::read_to_string(path.with_extension("broken")).unwrap(), corrupt);
-        assert_eq!(schedules.set("nightly", hourly(USER)).await.unwrap(), None);
+        assert_eq!(schedules.set(nightly(USER), hourly(USER)).await.unwrap(), None);
     }
 }
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_written_is_told_and_memory_still_holds_the_change() {
     let schedules = Schedules::open(Some(Path::new("/proc/self/no-such-directory")));
-    let problem = schedules.set("nightly", hourly(USER)).await.unwrap().unwrap();
+    let problem = schedules.set(nightly(USER), hourly(USER)).await.unwrap().unwrap();
     assert!(problem.contains("not saved"), "{problem}");
     assert_eq!(fired(&schedules, "2026-02-05T11:00:00Z").await, ["2026-02-05T11:00:00Z"]);
     assert!(fired(&schedules, "2026-02-05T11:00:01Z").await.is_empty());
@@ -188,11 +217,18 @@ async fn a_directory_that_cannot_be_written_is_told_and_memory_still_holds_the_c
 #[tokio::test]
 async fn there_is_a_bound_to_their_number_and_to_their_names() {
     let schedules = Schedules::open(None);
-    for index in 0..MOST_SCHEDULES {
-        schedules.set(&format!("s{index}"), hourly(USER)).await.unwrap();
+    // How many each gets of them, who wants more than there are: half for one, and some are root's.
+    for (caller, most) in [(USER, 50), (Caller::Vsock { cid: 3 }, 38), (ROOT, 12)] {
+        let mut got = 0;
+        while schedules.set(named(&format!("s{got}"), caller), hourly(caller)).await.is_ok() {
+            got += 1;
+        }
+        assert_eq!(got, most, "{caller}");
+        let refused = schedules.set(named("one-more", caller), hourly(caller)).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::LimitReached);
+        // One that is there is replaced all the same.
+        schedules.set(named("s0", caller), hourly(caller)).await.unwrap();
     }
-    assert_eq!(schedules.set("one-more", hourly(USER)).await.unwrap_err().code, ErrorCode::LimitReached);
-    schedules.set("s0", hourly(ROOT)).await.unwrap();
-    let error = schedules.set("two words", hourly(USER)).await.unwrap_err();
-    assert!(error.message.starts_with("name: "), "{error}");
+    let error = given_name("two words").unwrap_err();
+    assert_eq!(error.field, "name", "{error}");
 }

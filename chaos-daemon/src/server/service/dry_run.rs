@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
-use super::Service;
+use super::{Service, Subject};
 use crate::experiment::driver::unexpected;
 use crate::experiment::host_limits;
 use crate::experiment::role::Stages;
@@ -12,11 +13,11 @@ use crate::experiment::staged;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::probe::Probe;
-use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::request::{Act, ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
 use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
 use crate::server::runs::now;
-use crate::spec::{FaultName, FaultRequest, FaultType, SpecError};
+use crate::spec::{FaultName, FaultRequest, FaultType, Owner, QualifiedName, SpecError};
 
 /// What a dry run of an experiment has shown.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct DryRun {
     pub result: ExperimentResult,
     /// What the document is, but for its secrets: its SHA-256.
     pub digest: String,
+    /// What all of the plan is known by, for who runs it later; none of one that would be refused.
+    pub plan_digest: Option<String>,
     /// What of this host it would have to stay within by the policy, a line for each limit; none where it may not begin by the policy.
     pub host_limits: Vec<String>,
     /// What each fault would be.
@@ -60,8 +63,7 @@ impl Service {
         wanted: Option<Stage>,
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
-        let (experiment, document) = self.experiment(name)?;
-        self.try_out(experiment, &document, wanted, caller).await
+        self.try_out(self.experiment(name, caller)?, wanted, caller).await
     }
 
     /// The same of an experiment that is not registered.
@@ -75,25 +77,27 @@ impl Service {
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
         let experiment = self.understand(document, caller).await?;
-        self.try_out(experiment, document, wanted, caller).await
+        let subject = Subject { owner: caller.owner(), experiment, document: document.clone() };
+        self.try_out(subject, wanted, caller).await
     }
 
     async fn try_out(
         &self,
-        experiment: Experiment,
-        document: &Map<String, Value>,
+        subject: Subject,
         wanted: Option<Stage>,
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
+        self.ask_leave(Act::Plan, caller).await?;
+        let Subject { owner, experiment, document } = subject;
         let mut problems = Vec::new();
-        let experiment = match self.admit(&experiment, document, caller).await {
+        let experiment = match self.admit(&experiment, &document, caller).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => {
                 problems.push(error.to_string());
                 experiment
             }
             admitted => admitted?,
         };
-        let stage = match self.due(&experiment, document, wanted, caller).await {
+        let stage = match self.due(&experiment, &document, wanted, caller).await {
             Err(error) if error.code == ErrorCode::StageNotDue => {
                 problems.push(error.to_string());
                 wanted
@@ -107,19 +111,24 @@ impl Service {
         let (started_at, started) = (now(), std::time::Instant::now());
         // Of a dry run nothing is recorded.
         let recorder = Recorder::new(&experiment, BTreeMap::new());
-        problems.extend(self.runs.may_start(&experiment).err().map(|error| error.to_string()));
-        let (harmless, not_sampled) = harmless(&experiment);
+        let may_start = self.runs.may_start(&experiment, owner, caller.owner());
+        problems.extend(may_start.err().map(|error| error.to_string()));
+        let may_probe = match self.ask_leave(Act::Probe, caller).await {
+            Err(error) if error.code == ErrorCode::PolicyDenied => false,
+            asked => asked.map(|()| true)?,
+        };
+        let (harmless, not_sampled) = harmless(&experiment, may_probe);
         let steady = ready(&harmless, &self.prober.for_caller(&self.door, caller), &recorder).await;
         let asked = experiment.asked().before && harmless.conditions.len() == experiment.conditions.len();
         let steady_now = asked && steady.is_ok();
         problems.extend(steady.err());
-        let plans = self.plan_all(&experiment, caller).await?;
+        let plans = self.plan_all(&experiment, owner, caller).await?;
         for planned in &plans {
             problems
                 .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
         }
         let result = ExperimentResult {
-            experiment_name: experiment.name.clone(),
+            experiment_name: owner.name_for(caller.owner(), &experiment.name),
             verdict: None,
             success: problems.is_empty(),
             steady_state_before: steady_now,
@@ -132,18 +141,50 @@ impl Service {
             stage,
             ..ExperimentResult::default()
         };
-        let (digest, _) = of_document(document);
-        let history = self.history.precedents(&experiment, &digest).await;
+        let (digest, _) = of_document(&document);
+        let plan_digest = plan_digest(&digest, stage, &plans);
+        let history = self.history.precedents(&experiment, owner, &digest, caller.owner()).await;
         let host_limits = host_limits::told(&experiment);
-        Ok(DryRun { result, digest, host_limits, plans, history, not_sampled })
+        Ok(DryRun { result, digest, plan_digest, host_limits, plans, history, not_sampled })
+    }
+
+    /// Refuses to run what is not as it was `planned`.
+    pub(super) async fn require_planned(
+        &self,
+        planned: &str,
+        experiment: &Experiment,
+        (document, stage): (&Map<String, Value>, Option<Stage>),
+        owner: Owner,
+        caller: Caller,
+    ) -> Result<(), ApiError> {
+        let plans = self.plan_all(experiment, owner, caller).await?;
+        let refused = plans.iter().find_map(|fault| fault.plan.as_ref().err());
+        let now = plan_digest(&of_document(document).0, stage, &plans);
+        if now.as_deref() == Some(planned) {
+            return Ok(());
+        }
+        let now = match (now, refused) {
+            (_, Some(error)) => format!("would be refused ({error})"),
+            (now, None) => format!("has {:?}", now.unwrap_or_default()),
+        };
+        let text = format!(
+            "plan_digest: what would be run now {now}, and not {planned:?}: the document, its stage, or what its faults are aimed at is \
+             another by now"
+        );
+        Err(ApiError::new(ErrorCode::PlanChanged, text).hint("plan it again, and look at what it would do"))
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.
-    async fn plan_all(&self, experiment: &Experiment, caller: Caller) -> Result<Vec<PlannedFault>, ApiError> {
+    async fn plan_all(
+        &self,
+        experiment: &Experiment,
+        owner: Owner,
+        caller: Caller,
+    ) -> Result<Vec<PlannedFault>, ApiError> {
         let planned = |((index, name, fault), beside): ((usize, Option<&FaultName>, &FaultRequest), _)| {
             let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
             let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
-            Ok(Planned { name, fault: fault.clone(), beside })
+            Ok(Planned { name: QualifiedName::new(owner, name), fault: fault.clone(), beside })
         };
         let faults: Vec<_> =
             experiment.faults().zip(experiment.beside()).map(planned).collect::<Result<_, SpecError>>()?;
@@ -158,18 +199,26 @@ impl Service {
                 Impact::of(&planned.fault, report.targets.as_ref()).map(|impact| (report, impact))
             };
             let plan = report.and_then(|report| affected(report).map_err(ApiError::from));
-            PlannedFault { action: activity.name.clone(), name: planned.name, fault_type, plan }
+            PlannedFault { action: activity.name.clone(), name: planned.name.name, fault_type, plan }
         });
         Ok(all.collect())
     }
 }
 
-/// The experiment without what may change something when it is sampled, and the names of that.
-fn harmless(experiment: &Experiment) -> (Experiment, Vec<String>) {
+/// By what the plan of an experiment is known: its document, its stage, and the plans of its faults. None if one would be refused.
+fn plan_digest(document: &str, stage: Option<Stage>, plans: &[PlannedFault]) -> Option<String> {
+    let faults = plans.iter().map(|fault| Some(fault.plan.as_ref().ok()?.0.digest.as_str()));
+    let faults: Vec<_> = faults.collect::<Option<_>>()?;
+    let all = json!({"document": document, "stage": stage, "faults": faults}).to_string();
+    Some(Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The experiment without what may change something when it is sampled, and the names of that; of whoever may not probe, without any sample.
+fn harmless(experiment: &Experiment, may_probe: bool) -> (Experiment, Vec<String>) {
     let mut harmless = experiment.clone();
     let mut left_out = Vec::new();
     let mut keep = |name: &str, probe: &Probe| {
-        let keep = !probe.check.may_change();
+        let keep = may_probe && !probe.check.may_change();
         if !keep {
             left_out.push(experiment.variables.hide(name));
         }

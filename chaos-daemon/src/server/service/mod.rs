@@ -1,6 +1,7 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
 mod dry_run;
+mod faults;
 mod leave;
 
 use std::path::Path;
@@ -12,26 +13,26 @@ use serde_json::{Map, Value};
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
 use super::notes::{Note, Notes};
-use super::owner::Owner;
-use super::registry::{Document, Entry, Registry, Store};
+use super::registry::{Document, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
 use crate::experiment::driver::unexpected;
 use crate::experiment::stage::Refusal;
 use crate::experiment::staged;
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Impact, Stage};
+use crate::experiment::{Experiment, Stage};
 use crate::probe::prober::Prober;
 use crate::probe::{Sample, arguments};
 use crate::request::facts::{Facts, Question};
 use crate::request::host_targets::{HostTargets, Wanted};
 use crate::request::wire::Door;
 use crate::request::{
-    Act, ApiError, Caller, DoctorReport, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply,
-    Request, ResidueReport, WentDown,
+    Act, ApiError, Caller, DoctorReport, ErrorCode, FaultStatus, Reply, Request, ResidueReport, WentDown,
 };
-use crate::spec::{FaultName, FaultRequest, FaultType, Probability, SpecError, TargetRequest};
+use crate::spec::owner::split;
+use crate::spec::{Owner, SpecError};
 pub use dry_run::{DryRun, PlannedFault};
+pub use faults::{Injection, Registered, Removed, check};
 
 /// How long a call waits for a run that it stops.
 pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
@@ -52,67 +53,20 @@ pub struct Service {
     pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What came of an injection. It is small: by its key it is kept for an hour, whatever else the fault says.
-#[derive(Debug, Clone)]
-pub enum Injection {
-    /// The roll of the dice said no.
-    NotTriggered(Brief),
-    /// The fault is active.
-    Active(Brief, Box<FaultStatus>),
+/// How an experiment is to be run.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// The stage of its blast radius, if not the one that is due.
+    pub stage: Option<Stage>,
+    /// What was planned: nothing else is to be run.
+    pub plan_digest: Option<String>,
 }
 
-/// What is told of a registered fault.
-#[derive(Debug, Clone)]
-pub struct Brief {
-    /// Its type.
-    pub fault_type: FaultType,
-    /// Of what the roll has to say yes.
-    pub probability: Probability,
-    /// What is reported when it is triggered.
-    pub error_message: Option<String>,
-}
-
-impl From<&FaultRequest> for Brief {
-    fn from(fault: &FaultRequest) -> Self {
-        let (fault_type, probability) = (fault.fault_type, fault.probability);
-        Self { fault_type, probability, error_message: fault.error_message.clone() }
-    }
-}
-
-/// What came of registering.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
-    /// Something was registered under the name before.
-    pub replaced: bool,
-    /// A fault of this name is active, and goes on as it was.
-    pub active: bool,
-    /// It names no target yet, so that it cannot be injected.
-    pub needs_target: bool,
-    /// What could not be saved.
-    pub problem: Option<String>,
-}
-
-/// Checks a fault for registration; returns whether it lacks a target. The tool specification registers faults without
-/// any, so that is allowed; a target that is given has to be right.
-///
-/// # Errors
-/// Names the first field that is wrong.
-pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
-    match fault.parse() {
-        Err(error) if fault.target == TargetRequest::default() => {
-            let any = Some("any".to_owned());
-            let target = match error.field.as_str() {
-                "target.interface" => TargetRequest { interface: any, ..TargetRequest::default() },
-                "target.unit" => {
-                    TargetRequest { unit: Some("any.service".to_owned()), ..TargetRequest::default() }
-                }
-                "target.cgroup" => TargetRequest { cgroup: any, ..TargetRequest::default() },
-                _ => return Err(error),
-            };
-            FaultRequest { target, ..fault.clone() }.parse().map(|_| true)
-        }
-        checked => checked.map(|_| false),
-    }
+/// An experiment that is registered.
+struct Subject {
+    owner: Owner,
+    experiment: Experiment,
+    document: Map<String, Value>,
 }
 
 /// Everything that `chaos_status` tells.
@@ -164,171 +118,23 @@ impl Service {
         &self.history
     }
 
-    /// Registers a fault, in place of any of the same name. A fault that is active goes on as it was.
-    ///
-    /// # Errors
-    /// When the fault makes no sense, or the registry is full. Nothing has changed then.
-    pub async fn register(
-        &self,
-        name: FaultName,
-        fault: FaultRequest,
-        caller: Caller,
-    ) -> Result<Registered, ApiError> {
-        self.ask_leave(Act::Register, caller).await?;
-        let owner = Owner::from(caller);
-        let _turn = self.store.turn(owner).await;
-        let needs_target = check(&fault)?;
-        let (key, entry) = (name.clone(), Entry::new(Some(owner), fault));
-        let change =
-            self.store.change(owner, move |registry| Ok(registry.faults.insert(key, entry).is_some()));
-        let (replaced, problem) = change.await?;
-        let active = self.active().await.is_ok_and(|faults| faults.iter().any(|fault| fault.name == name));
-        Ok(Registered { replaced, active, needs_target, problem })
-    }
-
-    fn registered(&self, name: &FaultName) -> Result<Arc<FaultRequest>, ApiError> {
-        self.store.read(|registry| registry.faults.get(name).map(|it| Arc::clone(&it.what))).ok_or_else(
-            || {
-                ApiError::new(
-                    ErrorCode::FaultNotFound,
-                    format!("no fault is registered as {name:?}", name = name.as_str()),
-                )
-                .hint("register it first: action \"register\" with a fault_type")
-            },
-        )
-    }
-
-    /// Rolls the dice once and, if they say so, injects a registered fault.
-    ///
-    /// # Errors
-    /// When no such fault is registered, and whatever the injector says. Nothing has changed then.
-    pub async fn inject(&self, name: FaultName, caller: Caller) -> Result<Injection, ApiError> {
-        let fault = self.registered(&name)?;
-        fault.parse().map_err(|error| {
-            ApiError::from(error)
-                .hint("register the fault again, with a target: nothing is injected anywhere by default")
-        })?;
-        if !rand::random_bool(fault.probability.get()) {
-            tracing::info!(fault = %name, %caller, "not triggered");
-            return Ok(Injection::NotTriggered(Brief::from(&*fault)));
-        }
-        let request =
-            Request::Inject { name, fault: Box::new(FaultRequest::clone(&fault)), in_run: false, caller };
-        match self.door.call(request).await? {
-            Reply::Injected(status) => Ok(Injection::Active(Brief::from(&*fault), status)),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// As [`Service::inject`], but of the calls of a caller with the same `key` only the first rolls the dice and injects: the others
-    /// are answered with what came of it then.
-    ///
-    /// # Errors
-    /// As of [`Service::inject`] and [`Keys::once`].
-    pub async fn inject_once(
-        &self,
-        name: FaultName,
-        key: &IdempotencyKey,
-        caller: Caller,
-    ) -> Result<Begun<Injection>, ApiError> {
-        let asked = format!("fault {name}");
-        self.injection_keys.once(caller, key, asked, self.inject(name, caller)).await
-    }
-
-    /// What injecting would do, and who would be affected how badly. `fault` is the registered one of this name when none is given.
-    ///
-    /// # Errors
-    /// As [`Service::inject`].
-    pub async fn plan(
-        &self,
-        name: FaultName,
-        fault: Option<FaultRequest>,
-        caller: Caller,
-    ) -> Result<(PlanReport, Impact), ApiError> {
-        let fault = match fault {
-            Some(fault) => fault,
-            None => FaultRequest::clone(&*self.registered(&name)?),
-        };
-        fault.parse()?;
-        let request = Request::Plan { name, fault: Box::new(fault.clone()), caller };
-        match self.door.call(request).await? {
-            Reply::Planned(plan) => {
-                let impact = Impact::of(&fault, plan.targets.as_ref())?;
-                Ok((*plan, impact))
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Ends a fault if it is active, and forgets it if it is registered. Succeeds when there is none.
-    ///
-    /// # Errors
-    /// Whatever the injector says; the registration then stays, so that the name can be found again.
-    pub async fn remove(
-        &self,
-        name: &FaultName,
-        caller: Caller,
-    ) -> Result<(Vec<Removal>, Option<Arc<FaultRequest>>), ApiError> {
-        self.ask_leave(Act::End, caller).await?;
-        self.runs.stop(Some(name));
-        let removals = self.end(Request::Remove { name: name.clone(), caller }).await?;
-        if self.store.read(|registry| !registry.faults.contains_key(name)) {
-            return Ok((removals, None));
-        }
-        let key = name.clone();
-        let owner = Owner::from(caller);
-        let (forgotten, _) =
-            self.store.change(owner, move |registry| Ok(registry.faults.remove(&key))).await?;
-        Ok((removals, forgotten.map(|entry| entry.what)))
-    }
-
-    /// Ends one active fault, or all of them and every run. Registrations stay.
-    ///
-    /// # Errors
-    /// Whatever the injector says.
-    pub async fn stop(&self, name: Option<FaultName>, caller: Caller) -> Result<Vec<Removal>, ApiError> {
-        self.ask_leave(Act::End, caller).await?;
-        self.runs.stop(name.as_ref());
-        let request = match name {
-            Some(name) => Request::Remove { name, caller },
-            None => Request::StopAll { caller },
-        };
-        self.end(request).await
-    }
-
-    /// Ends one run that goes on, and says how it has ended; after [`WAIT_FOR_STOP`], that it is being ended. Registrations stay.
+    /// Ends one run that goes on, whoever asks, and says whose it was and how it has ended; after [`WAIT_FOR_STOP`], that it is being ended. Registrations stay.
     ///
     /// # Errors
     /// When there is no such run.
-    pub async fn stop_run(&self, which: &Which, caller: Caller) -> Result<ExperimentResult, ApiError> {
+    pub async fn stop_run(
+        &self,
+        which: &Which,
+        caller: Caller,
+    ) -> Result<(Owner, ExperimentResult), ApiError> {
         self.ask_leave(Act::End, caller).await?;
-        let run = self.runs.stop_one(which)?;
+        let run = self.runs.stop_one(which, caller.owner())?;
         tracing::info!(%caller, run = %run.run_id, "ending a run");
-        match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
-            Ok(result) => result,
-            Err(_) => Ok(run.so_far("it is being stopped; see chaos_status")),
-        }
-    }
-
-    async fn end(&self, request: Request) -> Result<Vec<Removal>, ApiError> {
-        match self.door.call(request).await? {
-            Reply::Removed(removals) => Ok(removals),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Faults that are active now.
-    async fn active(&self) -> Result<Vec<FaultStatus>, ApiError> {
-        let mut faults = self.faults().await?;
-        faults.retain(|fault| fault.state != FaultState::Ended);
-        Ok(faults)
-    }
-
-    async fn faults(&self) -> Result<Vec<FaultStatus>, ApiError> {
-        match self.door.call(Request::Status).await? {
-            Reply::Status(faults) => Ok(faults),
-            other => Err(unexpected(&other)),
-        }
+        let result = match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
+            Ok(result) => result?,
+            Err(_) => run.so_far("it is being stopped; see chaos_status"),
+        };
+        Ok((run.owner, result))
     }
 
     /// Everything there is to see.
@@ -380,12 +186,16 @@ impl Service {
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
         self.ask_leave(Act::Register, caller).await?;
-        let owner = Owner::from(caller);
+        let owner = caller.owner();
         let _turn = self.store.turn(owner).await;
         let experiment = self.understand(&document, caller).await?;
-        let (name, entry) = (experiment.name.clone(), Entry::new(Some(owner), document.into()));
-        let change = self.store.change(owner, move |registry| Ok(registry.experiments.insert(name, entry)));
-        Ok((experiment, change.await?.1))
+        let (name, document) = (experiment.name.clone(), Document::from(document));
+        let change = self.store.change(owner, move |registry| {
+            Ok(registry.of(owner).experiments.insert(name, document.into()).is_some())
+        });
+        let (replaced, problem) = change.await?;
+        tracing::info!(%caller, experiment = experiment.name, replaced, "registered an experiment");
+        Ok((experiment, problem))
     }
 
     /// What of all that can be aimed at on this host is wanted, as far as `caller` may see it.
@@ -417,17 +227,22 @@ impl Service {
         Ok(experiment)
     }
 
-    fn experiment(&self, name: &str) -> Result<(Experiment, Map<String, Value>), ApiError> {
-        let document =
-            self.store.read(|registry| registry.experiments.get(name).map(|it| Arc::clone(&it.what)));
-        let document = document.ok_or_else(|| {
+    /// The experiment that is meant by a name.
+    fn experiment(&self, name: &str, caller: Caller) -> Result<Subject, ApiError> {
+        let registry = self.store.all();
+        let (owner, plain) = registry.meant(name, caller)?;
+        self.subject(owner, plain)
+    }
+
+    fn subject(&self, owner: Owner, name: &str) -> Result<Subject, ApiError> {
+        let document = self.store.read(|registry| registry.experiment(owner, name)).ok_or_else(|| {
             ApiError::new(ErrorCode::ExperimentNotFound, format!("no experiment is registered as {name:?}"))
                 .hint(
                     "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
                 )
         })?;
         let document = document.read();
-        Ok((Experiment::parse(&document, &Nowhere)?, document))
+        Ok(Subject { owner, experiment: Experiment::parse(&document, &Nowhere)?, document })
     }
 
     /// The stage at which an experiment may be run now: the one that is `wanted`, or the one that is due; none of a document
@@ -475,10 +290,9 @@ impl Service {
     /// `wanted`, or the next that is due.
     ///
     /// # Errors
-    /// When there is no such experiment, it cannot start now, or the stage is not due.
-    pub async fn run(&self, name: &str, wanted: Option<Stage>, caller: Caller) -> Result<Run, ApiError> {
-        let (experiment, document) = self.experiment(name)?;
-        self.begin(&experiment, &document, wanted, caller, None).await
+    /// When there is no such experiment, it cannot start now, the stage is not due, or it is not what was planned.
+    pub async fn run(&self, name: &str, wish: &Wish, caller: Caller) -> Result<Run, ApiError> {
+        self.begin(&self.experiment(name, caller)?, wish, caller, None).await
     }
 
     /// As [`Service::run`], but of the calls of a caller with the same `key` only the first starts a run; all get the handle of that one,
@@ -489,12 +303,12 @@ impl Service {
     pub async fn run_once(
         &self,
         name: &str,
-        wanted: Option<Stage>,
+        wish: &Wish,
         key: &IdempotencyKey,
         caller: Caller,
     ) -> Result<Begun<String>, ApiError> {
-        let stage = wanted.map(|stage| format!(" at stage {}", stage.percent())).unwrap_or_default();
-        let begin = async { Ok(self.run(name, wanted, caller).await?.run_id) };
+        let stage = wish.stage.map(|stage| format!(" at stage {}", stage.percent())).unwrap_or_default();
+        let begin = async { Ok(self.run(name, wish, caller).await?.run_id) };
         self.run_keys.once(caller, key, format!("experiment {name:?}{stage}"), begin).await
     }
 
@@ -503,7 +317,8 @@ impl Service {
     /// # Errors
     /// When several do.
     pub fn find_going_on(&self, handle: &str) -> Result<Option<Run>, ApiError> {
-        self.runs.find(&Which::Run(handle.to_owned()))
+        // Handles are nobody's.
+        self.runs.find(&Which::Run(handle.to_owned()), Owner::ROOT)
     }
 
     /// The run that goes on whose whole handle is this.
@@ -513,26 +328,40 @@ impl Service {
 
     async fn begin(
         &self,
-        experiment: &Experiment,
-        document: &Map<String, Value>,
-        wanted: Option<Stage>,
+        subject: &Subject,
+        wish: &Wish,
         caller: Caller,
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
-        let stage = self.due(experiment, document, wanted, caller).await?;
+        let Subject { owner, experiment, document } = subject;
+        let stage = self.due(experiment, document, wish.stage, caller).await?;
         let experiment = self.admit(experiment, document, caller).await?;
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
+        if let Some(planned) = &wish.plan_digest {
+            self.require_planned(planned, &experiment, (document, stage), *owner, caller).await?;
+        }
         let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
-        self.runs.start(experiment, document, Occasion { stage, started_by }, caller, door, prober).await
+        let occasion = Occasion { owner: *owner, stage, started_by };
+        self.runs.start(experiment, document, occasion, caller, door, prober).await
     }
 
-    /// What the experiment of this name is now, for [`Service::run_pinned`].
+    /// What a schedule of `owner`'s would run by this name, for [`Service::run_pinned`]: its plain name, and what it is now.
     ///
     /// # Errors
-    /// When there is no such experiment.
-    pub fn digest(&self, name: &str) -> Result<String, ApiError> {
-        Ok(of_document(&self.experiment(name)?.1).0)
+    /// When there is no such experiment, or it is another user's than the schedule.
+    pub fn to_be_scheduled(&self, name: &str, owner: Owner) -> Result<(String, String), ApiError> {
+        let is_own = self.store.read(|registry| registry.experiment(owner, name).is_some());
+        let plain = match split(name) {
+            _ if is_own => name,
+            (Some(of), _) if of != owner => {
+                let text =
+                    format!("experiment: {name:?} is of {of}, and a schedule of {owner} runs theirs alone");
+                return Err(ApiError::new(ErrorCode::InvalidParameter, text));
+            }
+            (_, plain) => plain,
+        };
+        Ok((plain.to_owned(), of_document(&self.subject(owner, plain)?.document).0))
     }
 
     /// Starts a run for `caller`, who is not there, and does not wait for it. `digest` is what the experiment was when they asked
@@ -548,13 +377,13 @@ impl Service {
         caller: Caller,
         started_by: &str,
     ) -> Result<Run, ApiError> {
-        let (experiment, document) = self.experiment(name)?;
-        if of_document(&document).0 != digest {
+        let subject = self.subject(caller.owner(), name)?;
+        if of_document(&subject.document).0 != digest {
             let text =
                 format!("{name:?} was registered anew, as another experiment, after the schedule was set");
             return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("set the schedule again"));
         }
-        self.begin(&experiment, &document, None, caller, Some(started_by)).await
+        self.begin(&subject, &Wish::default(), caller, Some(started_by)).await
     }
 
     /// Returns once the injector is gone.

@@ -1,0 +1,272 @@
+//! What the daemon does with single faults.
+
+use std::sync::Arc;
+
+use super::Service;
+use crate::experiment::Impact;
+use crate::experiment::driver::unexpected;
+use crate::request::{
+    Act, ApiError, Caller, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
+};
+use crate::server::keys::{Begun, IdempotencyKey};
+use crate::spec::{FaultRequest, FaultType, GivenName, Probability, QualifiedName, SpecError, TargetRequest};
+
+/// What came of an injection. It is small: by its key it is kept for an hour, whatever else the fault says.
+#[derive(Debug, Clone)]
+pub enum Injection {
+    /// The roll of the dice said no.
+    NotTriggered(Brief),
+    /// The fault is active.
+    Active(Brief, Box<FaultStatus>),
+}
+
+/// What is told of a registered fault.
+#[derive(Debug, Clone)]
+pub struct Brief {
+    /// Its type.
+    pub fault_type: FaultType,
+    /// Of what the roll has to say yes.
+    pub probability: Probability,
+    /// What is reported when it is triggered.
+    pub error_message: Option<String>,
+}
+
+impl From<&FaultRequest> for Brief {
+    fn from(fault: &FaultRequest) -> Self {
+        let (fault_type, probability) = (fault.fault_type, fault.probability);
+        Self { fault_type, probability, error_message: fault.error_message.clone() }
+    }
+}
+
+/// What came of registering.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registered {
+    /// Something was registered under the name before.
+    pub replaced: bool,
+    /// A fault of this name is active, and goes on as it was.
+    pub active: bool,
+    /// It names no target yet, so that it cannot be injected.
+    pub needs_target: bool,
+    /// What could not be saved.
+    pub problem: Option<String>,
+}
+
+/// Checks a fault for registration; returns whether it lacks a target. The tool specification registers faults without
+/// any, so that is allowed; a target that is given has to be right.
+///
+/// # Errors
+/// Names the first field that is wrong.
+pub fn check(fault: &FaultRequest) -> Result<bool, SpecError> {
+    match fault.parse() {
+        Err(error) if fault.target == TargetRequest::default() => {
+            let any = Some("any".to_owned());
+            let target = match error.field.as_str() {
+                "target.interface" => TargetRequest { interface: any, ..TargetRequest::default() },
+                "target.unit" => {
+                    TargetRequest { unit: Some("any.service".to_owned()), ..TargetRequest::default() }
+                }
+                "target.cgroup" => TargetRequest { cgroup: any, ..TargetRequest::default() },
+                _ => return Err(error),
+            };
+            FaultRequest { target, ..fault.clone() }.parse().map(|_| true)
+        }
+        checked => checked.map(|_| false),
+    }
+}
+
+/// What came of removing.
+#[derive(Debug)]
+pub struct Removed {
+    /// What was active, and is ended.
+    pub removals: Vec<Removal>,
+    /// What was registered, and is forgotten.
+    pub forgotten: Option<Arc<FaultRequest>>,
+    /// Something is registered, and not the caller's to forget.
+    pub stays: bool,
+}
+
+impl Service {
+    /// Registers a fault, in place of any of the same name of the same owner. A fault that is active goes on as it was.
+    ///
+    /// # Errors
+    /// When the name is another user's, the fault makes no sense, or the registry is full. Nothing has changed then.
+    pub async fn register(
+        &self,
+        name: &GivenName,
+        fault: FaultRequest,
+        caller: Caller,
+    ) -> Result<Registered, ApiError> {
+        self.ask_leave(Act::Register, caller).await?;
+        let name = meant(name, caller)?;
+        let _turn = self.store.turn(caller.owner()).await;
+        let needs_target = check(&fault)?;
+        let fault_type = fault.fault_type.name();
+        let key = name.clone();
+        let change = self.store.change(caller.owner(), move |registry| {
+            Ok(registry.of(key.owner).faults.insert(key.name, fault.into()).is_some())
+        });
+        let (replaced, problem) = change.await?;
+        tracing::info!(%caller, %name, fault_type, replaced, "registered a fault");
+        let active = self.active().await.is_ok_and(|faults| faults.iter().any(|fault| fault.name == name));
+        Ok(Registered { replaced, active, needs_target, problem })
+    }
+
+    fn registered(&self, name: &QualifiedName) -> Option<Arc<FaultRequest>> {
+        self.store.read(|registry| registry.fault(name.owner, &name.name))
+    }
+
+    fn needed(&self, name: &QualifiedName, caller: Caller) -> Result<Arc<FaultRequest>, ApiError> {
+        self.registered(name).ok_or_else(|| {
+            let text = format!("no fault is registered as {:?}", name.shown_to(caller));
+            ApiError::new(ErrorCode::FaultNotFound, text)
+                .hint("register it first: action \"register\" with a fault_type")
+        })
+    }
+
+    /// Rolls the dice once and, if they say so, injects a registered fault: with `planned`, only what was planned by this digest.
+    ///
+    /// # Errors
+    /// When no such fault is registered, and whatever the injector says. Nothing has changed then.
+    pub async fn inject(
+        &self,
+        name: &GivenName,
+        planned: Option<String>,
+        caller: Caller,
+    ) -> Result<Injection, ApiError> {
+        let name = meant(name, caller)?;
+        let fault = self.needed(&name, caller)?;
+        fault.parse().map_err(|error| {
+            ApiError::from(error)
+                .hint("register the fault again, with a target: nothing is injected anywhere by default")
+        })?;
+        if !rand::random_bool(fault.probability.get()) {
+            tracing::info!(fault = %name, %caller, "not triggered");
+            return Ok(Injection::NotTriggered(Brief::from(&*fault)));
+        }
+        let asked = Box::new(FaultRequest::clone(&fault));
+        let request = Request::Inject { name, fault: asked, in_run: false, plan_digest: planned, caller };
+        match self.door.call(request).await? {
+            Reply::Injected(status) => Ok(Injection::Active(Brief::from(&*fault), status)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`Service::inject`], but of the calls of a caller with the same `key` only the first rolls the dice and injects. The others
+    /// are answered with what came of it then.
+    ///
+    /// # Errors
+    /// As of [`Service::inject`] and [`crate::server::keys::Keys::once`].
+    pub async fn inject_once(
+        &self,
+        name: &GivenName,
+        planned: Option<String>,
+        key: &IdempotencyKey,
+        caller: Caller,
+    ) -> Result<Begun<Injection>, ApiError> {
+        let asked = format!("fault {name}");
+        self.injection_keys.once(caller, key, asked, self.inject(name, planned, caller)).await
+    }
+
+    /// What injecting would do, and who would be affected how badly. `fault` is the registered one of this name when none is given.
+    ///
+    /// # Errors
+    /// As [`Service::inject`].
+    pub async fn plan(
+        &self,
+        name: &GivenName,
+        fault: Option<FaultRequest>,
+        caller: Caller,
+    ) -> Result<(PlanReport, Impact), ApiError> {
+        let name = meant(name, caller)?;
+        let fault = match fault {
+            Some(fault) => fault,
+            None => FaultRequest::clone(&*self.needed(&name, caller)?),
+        };
+        fault.parse()?;
+        let request = Request::Plan { name, fault: Box::new(fault.clone()), caller };
+        match self.door.call(request).await? {
+            Reply::Planned(plan) => {
+                let impact = Impact::of(&fault, plan.targets.as_ref())?;
+                Ok((*plan, impact))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends a fault if it is active, and forgets it if it is registered. Succeeds when there is none. Another user's is ended for
+    /// everybody who names it, and forgotten for root alone.
+    ///
+    /// # Errors
+    /// Whatever the injector says; the registration then stays, so that the name can be found again.
+    pub async fn remove(&self, name: &GivenName, caller: Caller) -> Result<Removed, ApiError> {
+        self.ask_leave(Act::End, caller).await?;
+        let removals = self.end(name, caller).await?;
+        let key = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone());
+        if self.registered(&key).is_none() {
+            return Ok(Removed { removals, forgotten: None, stays: false });
+        }
+        if caller.meant(Some(key.owner)).is_err() {
+            return Ok(Removed { removals, forgotten: None, stays: true });
+        }
+        let QualifiedName { owner, name } = key.clone();
+        let change =
+            self.store.change(caller.owner(), move |registry| Ok(registry.of(owner).faults.remove(&name)));
+        let (forgotten, _) = change.await?;
+        tracing::info!(%caller, name = %key, "removed the registration of a fault");
+        Ok(Removed { removals, forgotten: forgotten.map(|entry| entry.what), stays: false })
+    }
+
+    /// Ends one active fault, or all of them and every run. Registrations stay.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn stop(&self, name: Option<&GivenName>, caller: Caller) -> Result<Vec<Removal>, ApiError> {
+        self.ask_leave(Act::End, caller).await?;
+        match name {
+            Some(name) => self.end(name, caller).await,
+            None => {
+                self.runs.stop(None);
+                self.removals(Request::StopAll { caller }).await
+            }
+        }
+    }
+
+    /// Ends the fault that is meant, and the run that it is of.
+    async fn end(&self, name: &GivenName, caller: Caller) -> Result<Vec<Removal>, ApiError> {
+        let key = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone());
+        let is_known = self.runs.stop(Some(&key)) || self.registered(&key).is_some();
+        // Who has one of this name means that, whatever others have.
+        let name = if is_known { key.given() } else { name.clone() };
+        self.removals(Request::Remove { name, caller }).await
+    }
+
+    async fn removals(&self, request: Request) -> Result<Vec<Removal>, ApiError> {
+        match self.door.call(request).await? {
+            Reply::Removed(removals) => Ok(removals),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Faults that are active now.
+    async fn active(&self) -> Result<Vec<FaultStatus>, ApiError> {
+        let mut faults = self.faults().await?;
+        faults.retain(|fault| fault.state != FaultState::Ended);
+        Ok(faults)
+    }
+
+    /// Faults that are active, and that ended a short while ago.
+    pub(super) async fn faults(&self) -> Result<Vec<FaultStatus>, ApiError> {
+        match self.door.call(Request::Status).await? {
+            Reply::Status(faults) => Ok(faults),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// What is meant by a name that is used.
+///
+/// # Errors
+/// As [`Caller::meant`].
+fn meant(name: &GivenName, caller: Caller) -> Result<QualifiedName, ApiError> {
+    Ok(QualifiedName::new(caller.meant(name.owner)?, name.name.clone()))
+}
