@@ -256,6 +256,43 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
 }
 
 #[tokio::test]
+async fn whatever_the_server_says_nobody_but_root_begins_anything_under_a_name_of_anothers() {
+    with_injector(async |door| {
+        let of_others = |owner: u32, caller_uid: u32| {
+            let (name, fault) = (name("a", owner), Box::new(fault("connect_error", json!({}))));
+            let planned = Planned { name: name.clone(), fault: *fault.clone(), beside: Vec::new() };
+            let caller = caller(caller_uid);
+            [
+                Request::PlanAll { faults: vec![planned], caller },
+                Request::Plan { name: name.clone(), fault: fault.clone(), caller },
+                Request::Inject { name, fault, in_run: false, plan_digest: None, caller },
+            ]
+        };
+        let codes = async |owner: u32, caller: u32| {
+            let mut codes = Vec::new();
+            for request in of_others(owner, caller) {
+                let asked = ask(door, request);
+                see(async || {
+                    open().await;
+                    asked.is_finished()
+                })
+                .await;
+                codes.push(match asked.await.unwrap() {
+                    Ok(Reply::PlannedAll(mut plans)) => plans.remove(0).unwrap_err().code,
+                    Ok(other) => panic!("{other:?}"),
+                    Err(error) => error.code,
+                });
+            }
+            codes
+        };
+        assert_eq!(codes(6000, 6001).await, [ErrorCode::PolicyDenied; 3]);
+        assert_eq!(codes(0, 6001).await, [ErrorCode::PolicyDenied; 3]);
+        assert_eq!(codes(6000, 0).await, [ErrorCode::UnsupportedKernel; 3]);
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn whoever_asks_the_doctor_again_and_again_keeps_no_other_user_from_being_looked_at() {
     with_injector(async |door| {
         let doctor = |uid: u32| Request::Doctor { caller: caller(uid) };

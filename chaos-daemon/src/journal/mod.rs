@@ -496,7 +496,10 @@ mod tests {
         );
         fs::write(journal.directory.join("00000001.jsonl"), line).unwrap();
         let found = journal.left_behind().unwrap().remove(0);
-        assert!(found.fault.is_some() && found.of_this_boot && found.version.is_none(), "{found:?}");
+        assert!(found.of_this_boot && found.version.is_none(), "{found:?}");
+        // Nor has it an owner: it is root's.
+        let (name, _) = found.fault.as_ref().unwrap();
+        assert_eq!((name.owner, name.name.as_str()), (crate::spec::Owner::ROOT, "a"));
         assert_eq!(found.not_understood(), None);
     }
 

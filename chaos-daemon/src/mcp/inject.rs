@@ -11,6 +11,7 @@ use super::schema::object;
 use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, ErrorCode, FaultStatus};
+use crate::server::history::views::sees_all;
 use crate::server::keys::{Begun, IdempotencyKey, LONGEST_KEY};
 use crate::server::service::{Injection, Removed, Service, check};
 use crate::spec::{FaultRequest, FaultType, GivenName, Probability, SpecError};
@@ -295,7 +296,7 @@ async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<In
         return Ok(output);
     };
     output.fault_type = removal.fault_type.name().to_owned();
-    output.evidence = Some(removal.evidence);
+    output.evidence = sees_all(removal.name.owner, caller.owner()).then_some(removal.evidence);
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
         let kept = removal.kept.iter().map(|kept| format!("; {kept}"));
