@@ -73,6 +73,8 @@ pub(super) fn texts(names: &Names) -> Vec<Hostile> {
         text("letters beyond 16 bits", "💥\u{10ffff}".into()),
         text("64 letters and one", "a".repeat(65)),
         text("a name of an interface with folders", "lo/../eth0".into()),
+        text("a name of root's", "0/nobodys".into()),
+        text("a name of a vsock peer's", "vsock:3/nobodys".into()),
         text("a way up", "../../../../../../etc/shadow".into()),
         text("a file of root's", format!("{roots}/file")),
         text("a program of root's", format!("{roots}/program")),
