@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{Error, Result};
 use crate::late::HANG;
@@ -21,6 +21,19 @@ pub(crate) const TMPFS: &str = "/dev/shm";
 const UNSAID: &str = "CHAOS_TEST_ENVIRONMENT_UNSAID";
 /// Where nobody but root can put anything.
 const ROOTS: &str = "/run";
+
+/// A policy that lets faults take room where tests have their folders: that may be the file system of the host's root.
+pub(crate) const ROOM: &str = "[open]\nfile_systems = [\"/tmp\"]\n";
+
+/// A policy in a file of its own, which a daemon reads once, when it starts.
+///
+/// # Errors
+/// When it cannot be written.
+pub(crate) fn policy_file(policy: &str) -> Result<NamedTempFile> {
+    let file = NamedTempFile::with_prefix("chaos-test-").map_err(Error::io("create", "a policy"))?;
+    fs::write(file.path(), policy).map_err(Error::io("write", "a policy"))?;
+    Ok(file)
+}
 
 /// A running `chaos-daemon`.
 #[derive(Debug)]
@@ -56,6 +69,17 @@ impl Daemon {
         Self::start_with(|command| {
             command.env(UNSAID, "");
             configure(command);
+        })
+    }
+
+    /// As [`Daemon::start`], under a policy, which is read once.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    pub fn start_under(policy: &str) -> Result<Self> {
+        let file = policy_file(policy)?;
+        Self::start_with(|command| {
+            command.arg("--policy").arg(file.path());
         })
     }
 

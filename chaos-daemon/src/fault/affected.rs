@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Match, Work};
 use crate::host::cgroup::{mount, of_unit};
-use crate::host::{CgroupRef, NetNsIdentity, Running, Spared};
+use crate::host::protected::own_program;
+use crate::host::{CgroupRef, NetNsIdentity, Running};
 use crate::kernel::setting::Setting;
 use crate::request::{ApiError, ErrorCode, TargetsReport};
 use crate::target::process::Selection;
@@ -50,7 +51,7 @@ pub fn look(work: &Work, netns: Option<NetNsIdentity>) -> Result<Option<TargetsR
     let mount = mount().map_err(|error| failed(&error))?.unwrap_or_default();
     let Some(place) = place(&mount, work, netns).map_err(|error| failed(&error))? else { return Ok(None) };
     let all = Running::all().map_err(|error| failed(&error))?;
-    let ours = Spared::of(0, &all).program;
+    let ours = own_program();
     let is_nobody =
         |process: &Running| process.of_kernel || process.program.is_some() && process.program == ours;
     let hit = all.into_iter().filter(|process| place.has(process) && !is_nobody(process)).collect();

@@ -15,6 +15,7 @@ use super::hoard::{failed, joined};
 use super::look::Eyes;
 use super::{CpuWork, Plan, Work};
 use crate::host::CgroupRef;
+use crate::host::protected::line;
 use crate::host::supply;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CpuLoad;
@@ -38,8 +39,28 @@ pub struct ProcessorGround {
 pub(super) fn prepare(load: &CpuLoad, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
     let cgroup = load.whose.as_ref().map(|whose| joined(whose, eyes)).transpose()?;
     let usable = supply::usable_processors().map_err(|error| failed("the processors", &error))?;
+    refuse_too_much(load, cgroup.is_some(), &usable, eyes)?;
     let quota = cgroup.as_ref().and_then(|group| supply::cpu_quota(&group.path));
     Ok(plan(load, &ProcessorGround { usable, cgroup, quota })?.into())
+}
+
+/// The share of all processors that may be burned where no control group bounds it.
+fn refuse_too_much(load: &CpuLoad, in_group: bool, usable: &[u32], eyes: &Eyes<'_>) -> Result<(), ApiError> {
+    let most = eyes.permit.open().most_cpu_percent;
+    let all = u32::try_from(usable.len()).unwrap_or(u32::MAX).max(1);
+    let named = u32::try_from(load.processors.len()).unwrap_or(u32::MAX);
+    let cores = if named > 0 { named } else { load.cores.unwrap_or(all).min(all) };
+    let share = load.percent * f64::from(cores) / f64::from(all);
+    if in_group || share <= f64::from(most) {
+        return Ok(());
+    }
+    let text = format!(
+        "params.cpu_percent: {share:.0} % of all processors is more than the {most} % that may be burned"
+    );
+    let line = line("most_cpu_percent", &format!("{:.0}", share.ceil()));
+    let hint =
+        format!("ask for less; {line} of the daemon's policy file opens it; only the operator changes it");
+    Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint))
 }
 
 /// Plans it. More cores than there are processors means all of them, and so does a quota of more.

@@ -30,7 +30,7 @@ pub fn plan(
     ramp: Duration,
     found: Descriptors,
 ) -> Result<Plan, ApiError> {
-    let leave = leave.unwrap_or(LEAST_RESERVE.max(found.table / 10));
+    let leave = leave.unwrap_or_else(|| reserve(found.table));
     let free = found.table.saturating_sub(found.used);
     let most = free.saturating_sub(leave);
     let count = count.unwrap_or(most);
@@ -44,6 +44,11 @@ pub fn plan(
     }
     let what = format!("{count} open files, {leave} of the host's kept free");
     Ok(held(&what, Goal::Descriptors { count, leave }, ramp, None))
+}
+
+/// How many entries of a table of so many stay when nobody says.
+pub(super) fn reserve(table: u64) -> u64 {
+    LEAST_RESERVE.max(table / 10)
 }
 
 /// Whether one process may have so many descriptors.

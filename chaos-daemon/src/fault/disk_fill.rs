@@ -32,6 +32,8 @@ pub struct DirectoryGround {
     pub space: Space,
     /// The host's memory, of which a file system in memory takes.
     pub memory: Memory,
+    /// How many bytes stay free of it at least.
+    pub least: u64,
     /// Why no file can be made there, as far as rights go.
     pub closed: Option<String>,
 }
@@ -42,7 +44,7 @@ pub struct DirectoryGround {
 /// [`ErrorCode::LimitReached`] when so much is not there to be taken.
 pub fn plan(fill: &DiskFill, ramp: Duration, ground: &DirectoryGround) -> Result<Plan, ApiError> {
     let DirectoryGround { directory, space, memory, .. } = ground;
-    let leave = fill.leave.unwrap_or(MOST_RESERVE.min(space.bytes / 20));
+    let leave = fill.leave.unwrap_or(MOST_RESERVE.min(space.bytes / 20)).max(ground.least);
     let most = space.available.saturating_sub(leave);
     let path = directory.path.display();
     let bytes = match (fill.bytes, fill.percent) {
@@ -89,7 +91,8 @@ mod tests {
             Space { bytes: 100 * GIB, used, available, inodes: 0, available_inodes: 0, in_memory: false };
         let memory = Memory { total: GIB, available: GIB };
         let fill = DiskFill { path: "/data".into(), bytes, percent, leave };
-        let ground = DirectoryGround { directory, identity: Identity::ROOT, space, memory, closed: None };
+        let ground =
+            DirectoryGround { directory, identity: Identity::ROOT, space, memory, least: 0, closed: None };
         match plan(&fill, Duration::ZERO, &ground)?.work {
             crate::fault::Work::Hoard(crate::fault::HoardWork {
                 goal: Goal::Disk { bytes, leave, .. },

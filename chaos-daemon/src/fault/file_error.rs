@@ -15,6 +15,8 @@ use super::Ready;
 use super::look::{Eyes, group, refuse_to_end_who_is_needed};
 use super::requirements::refusal;
 use super::{FileWork, Plan, Work, failure_lifetime, failure_words};
+use crate::host::place::where_it_leads;
+use crate::host::protected::line;
 use crate::host::{CgroupRef, KernelFiles, PlaceRef};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{Failure, FileCalls};
@@ -26,9 +28,37 @@ use std::path::Path;
 /// When there is no such group or file, or somebody in the group is needed and would be ended.
 pub(super) fn prepare(calls: &FileCalls, failure: &Failure, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
     let (group, place) = (group(&calls.whose, eyes)?, place(&calls.path, eyes)?);
-    refuse_to_end_who_is_needed(&group, failure, eyes.caller)?;
+    refuse_to_end_who_is_needed(&group, failure, eyes.spared)?;
+    refuse_to_end_by_what_all_use(&place, failure, eyes)?;
     let kernel = eyes.facts.files.get().map_err(|lack| refusal("file_error", &[lack], eyes.facts))?;
     Ok(plan(calls, failure, &group, &place, *kernel).into())
+}
+
+/// Folders of a host that every program of it uses, some before it does anything: whoever is ended there does not come up again.
+const USED_BY_ALL: &[&str] =
+    &["/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"];
+
+/// A signal at what every program uses ends whoever starts.
+fn refuse_to_end_by_what_all_use(
+    place: &PlaceRef,
+    failure: &Failure,
+    eyes: &Eyes<'_>,
+) -> Result<(), ApiError> {
+    let path = where_it_leads(&place.path).unwrap_or_else(|_| place.path.clone());
+    let named =
+        |path: &Path| path.to_str().is_some_and(|path| eyes.permit.open().signal_paths.contains(path));
+    let is_named = eyes.permit.names(&place.path) || [&*place.path, &*path].into_iter().any(named);
+    if failure.signal.is_none() || is_named || ![&*place.path, &*path].into_iter().any(is_used_by_all) {
+        return Ok(());
+    }
+    let text = format!("params.path: {} is protected from signals: every program uses it", path.display());
+    let line = line("signal_paths", &format!("[{:?}]", place.path));
+    Err(ApiError::new(ErrorCode::TargetProtected, text)
+        .hint(format!("leave the signal out, or name a folder of the service's own; {line} of the daemon's policy file opens it")))
+}
+
+fn is_used_by_all(path: &Path) -> bool {
+    path.parent().is_none() || USED_BY_ALL.iter().any(|folder| path.starts_with(folder))
 }
 
 /// The file or folder that is named, as the caller reaches it, or as the policy names it.
@@ -90,6 +120,18 @@ mod tests {
     use crate::spec::FaultRequest;
     use crate::spec::LifetimeClass;
     use crate::spec::effect::Effect;
+
+    #[test]
+    fn the_root_and_what_every_program_uses_is_told_from_folders_of_services() {
+        for path in
+            ["/", "/etc", "/etc/ld.so.cache", "/lib64/ld-linux-x86-64.so.2", "/usr/lib/x", "/dev/null"]
+        {
+            assert!(is_used_by_all(Path::new(path)), "{path}");
+        }
+        for path in ["/srv/data", "/var/lib/shop", "/etcetera", "/opt/shop", "/usrlocal"] {
+            assert!(!is_used_by_all(Path::new(path)), "{path}");
+        }
+    }
 
     #[test]
     fn a_plan_says_whose_calls_fail_where_and_how() {

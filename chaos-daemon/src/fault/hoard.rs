@@ -11,8 +11,9 @@ use super::memory::MemoryGround;
 use super::{Plan, Ready, Work};
 use super::{descriptors, disk_fill, disk_io, inodes, memory, oom, pids, port_in_use, ports};
 use crate::host::directory::{DirectoryRef, Space};
+use crate::host::protected::line;
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
-use crate::host::{CgroupRef, Identity};
+use crate::host::{CgroupRef, Identity, NetNs};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::{Hoard, LocalPort, Whose};
 use crate::target;
@@ -30,6 +31,7 @@ pub(super) fn prepare(
     let netns = netns.map(|name| eyes.entrance.open(name)).transpose()?;
     if let Hoard::Port(local) = what {
         refuse_protected(*local, eyes)?;
+        refuse_closed(*local, netns.as_ref(), eyes)?;
     }
     let cgroup = whose.map(|whose| joined(whose, eyes)).transpose()?;
     let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
@@ -38,10 +40,19 @@ pub(super) fn prepare(
             let own = supply::own_cgroup().map_err(|error| failed("the daemon's cgroup", &error))?;
             let place = cgroup.as_ref().map(|group| group.path.clone()).or(own);
             let limit = place.as_deref().and_then(supply::memory_limit);
-            memory::plan(*size, *reserve, ramp, &MemoryGround { cgroup, memory: host_memory()?, limit })?
+            let memory = host_memory()?;
+            let reserve = reserve_of(*reserve, &memory, eyes)?;
+            memory::plan(*size, Some(reserve), ramp, &MemoryGround { cgroup, memory, limit })?
         }
-        Hoard::Oom { reserve } => return oom::prepare(*reserve, ramp, cgroup, host_memory()?, eyes),
-        Hoard::Disk(fill) => in_directory(&fill.path, eyes, |ground| disk_fill::plan(fill, ramp, ground))?,
+        Hoard::Oom { reserve } => {
+            let memory = host_memory()?;
+            let reserve = reserve_of(*reserve, &memory, eyes)?;
+            return oom::prepare(Some(reserve), ramp, cgroup, memory, eyes);
+        }
+        Hoard::Disk(fill) => in_directory(&fill.path, eyes, |ground| {
+            refuse_below(fill.leave, ground.least, &ROOM)?;
+            disk_fill::plan(fill, ramp, ground)
+        })?,
         Hoard::Inodes { count, path } => {
             let most = open()?.process;
             in_directory(path, eyes, |ground| inodes::plan(*count, ramp, ground, most))?
@@ -49,10 +60,17 @@ pub(super) fn prepare(
         Hoard::DiskIo { rate, bytes, path } => {
             in_directory(path, eyes, |ground| disk_io::plan(*rate, *bytes, cgroup, ground))?
         }
-        Hoard::Descriptors { count, leave } => descriptors::plan(*count, *leave, ramp, open()?)?,
+        Hoard::Descriptors { count, leave } => {
+            let found = open()?;
+            let least = eyes.permit.open().least_files(found.table);
+            refuse_below(*leave, least, &FILES)?;
+            let leave = leave.unwrap_or_else(|| descriptors::reserve(found.table)).max(least);
+            descriptors::plan(*count, Some(leave), ramp, found)?
+        }
         Hoard::Tasks { count } => {
             let tasks = Tasks::read().map_err(|error| failed("the host's processes", &error))?;
-            pids::plan(*count, ramp, cgroup, tasks)?
+            let leave = eyes.permit.open().least_tasks(tasks.most);
+            pids::plan(*count, ramp, cgroup, tasks, leave)?
         }
         Hoard::Ports { udp, address, range, count } => {
             ports::plan(*udp, *address, *range, *count, ramp, open()?.process)?
@@ -69,6 +87,49 @@ fn refuse_protected(local: LocalPort, eyes: &Eyes<'_>) -> Result<(), ApiError> {
     let problem = format!("target.local_port: {local} is protected: somebody may reach this host at it");
     Err(ApiError::new(ErrorCode::TargetProtected, problem)
         .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
+}
+
+/// Ports of the host's own services, in the daemon's own network namespace.
+fn refuse_closed(local: LocalPort, netns: Option<&NetNs>, eyes: &Eyes<'_>) -> Result<(), ApiError> {
+    let port = local.port;
+    let elsewhere = netns.is_some_and(|netns| netns.number().ok() != eyes.home.number().ok());
+    if elsewhere || eyes.permit.open().has_port(port) {
+        return Ok(());
+    }
+    let problem = format!("target.local_port: {local} is protected: services of this host may need it");
+    let line = line("ports", &format!("[{port}]"));
+    Err(ApiError::new(ErrorCode::TargetProtected, problem)
+        .hint(format!("{line} of the daemon's policy file opens it; only the operator changes it")))
+}
+
+/// What stays of something, whoever asks.
+struct Floor {
+    /// The parameter by which a caller may ask for more of it.
+    parameter: &'static str,
+    /// The field of the policy.
+    field: &'static str,
+    /// How many of what is counted are one of what the parameter counts, as a power of two.
+    unit: u32,
+}
+
+const MEMORY: Floor = Floor { parameter: "reserve_mb", field: "least_memory_mb", unit: 20 };
+const ROOM: Floor = Floor { parameter: "leave_free_mb", field: "least_disk_mb", unit: 20 };
+const FILES: Floor = Floor { parameter: "leave_free", field: "least_files", unit: 0 };
+
+/// Refuses to leave less than a floor.
+fn refuse_below(asked: Option<u64>, least: u64, floor: &Floor) -> Result<(), ApiError> {
+    let Floor { parameter, field, unit } = floor;
+    match asked {
+        Some(asked) if asked < least => {
+            let (asked, least) = (asked >> unit, least.div_ceil(1 << unit));
+            let text = format!("params.{parameter}: {asked} is less than the {least} that stay on this host");
+            let line = line(field, &asked.to_string());
+            Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(format!(
+                "ask for {least} or more; {line} of the daemon's policy file opens it; only the operator changes it"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The plan of what takes something in a directory, which is opened there as whoever could name it.
@@ -90,7 +151,15 @@ fn in_directory(
 
 /// The control group that the holder is to join.
 pub(super) fn joined(whose: &Whose, eyes: &Eyes<'_>) -> Result<CgroupRef, ApiError> {
-    target::cgroup::resolve_to_join(&target::scope::group(whose, eyes.identity())?)
+    let group = target::scope::group(whose, eyes.identity(), eyes.spared)?;
+    target::cgroup::resolve_to_join(&group, eyes.spared)
+}
+
+/// How much memory stays available on the host: what is asked for, or what stays when nobody says.
+fn reserve_of(asked: Option<u64>, memory: &Memory, eyes: &Eyes<'_>) -> Result<u64, ApiError> {
+    let least = eyes.permit.open().least_memory(memory.total);
+    refuse_below(asked, least, &MEMORY)?;
+    Ok(asked.unwrap_or_else(|| memory::reserve(memory.total)).max(least))
 }
 
 fn host_memory() -> Result<Memory, ApiError> {
@@ -117,9 +186,37 @@ fn directory(path: &Path, eyes: &Eyes<'_>) -> Result<DirectoryGround, ApiError> 
         )
         .hint("name a directory of another file system, or run the daemon with another --runtime-dir"));
     }
+    if !eyes.permit.names(path) {
+        refuse_system(path, &directory, eyes)?;
+    }
     let closed = identity.act(|| directory.check_writable()).err().map(|error| error.to_string());
     let space = identity.act(|| directory.open().and_then(Space::of)).map_err(look)?;
-    Ok(DirectoryGround { directory, identity, space, memory: host_memory()?, closed })
+    let least = if eyes.permit.names(path) { 0 } else { eyes.permit.open().least_room(space.bytes) };
+    Ok(DirectoryGround { directory, identity, space, memory: host_memory()?, least, closed })
+}
+
+/// Refuses file systems without which the host does not go on: its root, that of its logs, and that of the daemon's state.
+fn refuse_system(path: &Path, directory: &DirectoryRef, eyes: &Eyes<'_>) -> Result<(), ApiError> {
+    let state = eyes.down_record.parent().unwrap_or(eyes.down_record);
+    let open = &eyes.permit.open().file_systems;
+    let is_of = |place: &Path| {
+        DirectoryRef::find(place).ok().flatten().is_some_and(|found| found.device == directory.device)
+    };
+    let kept = [
+        (Path::new("/"), "this host's root"),
+        (Path::new("/var/log"), "its logs"),
+        (state, "the daemon's state"),
+    ];
+    let Some((_, what)) = kept.into_iter().find(|(place, _)| is_of(place)) else { return Ok(()) };
+    if open.iter().any(|opened| is_of(Path::new(opened))) {
+        return Ok(());
+    }
+    let shown = path.display();
+    let text = format!("params.path: {shown} is protected: {what} is in the same file system");
+    let line = line("file_systems", &format!("[{:?}]", path));
+    Err(ApiError::new(ErrorCode::TargetProtected, text).hint(format!(
+        "name a directory of another file system; {line} of the daemon's policy file opens it, for whoever may write there"
+    )))
 }
 
 /// Why a directory cannot be looked at as the caller.

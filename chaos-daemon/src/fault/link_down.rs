@@ -13,6 +13,7 @@
 //! - **Reference**: rtnetlink(7), Linux `net/core/dev.c` (`dev_close_many`).
 
 use super::Ready;
+use super::lifeline::{Lifeline, is_here};
 use super::look::{Eyes, invalid};
 use super::{FlapWork, Plan, Work, give_or_take, settings};
 use crate::host::connections::reached_at;
@@ -54,7 +55,7 @@ pub(super) fn prepare(
         let what = inventory.unrestorable.join(", ");
         return Err(invalid(format!("target.interface: going down would cost {name:?} for good: {what}")));
     }
-    refuse_lifeline(&interface, &open, &inventory, permit)?;
+    refuse_lifeline(&interface, &open, &inventory, (permit, home))?;
     let Interface { name, index, .. } = interface;
     let setting = LinkSetting { netns, ifindex: index, name, had: inventory.belongings };
     Ok(plan(&setting, rhythm).into())
@@ -65,32 +66,27 @@ fn refuse_lifeline(
     interface: &Interface,
     netns: &NetNs,
     inventory: &Inventory,
-    permit: &Permit,
+    (permit, home): (&Permit, &NetNs),
 ) -> Result<(), ApiError> {
     let name = &interface.name;
     let protected = |why: &str| {
         Err(ApiError::new(ErrorCode::TargetProtected, format!("interface {name:?} is protected: {why}")))
     };
     if name == "lo" {
-        return protected("the host's programs speak with each other through it");
+        return protected(Lifeline::Loopback.why());
     }
     if permit.spares_not(name) {
         return Ok(());
     }
-    let here = NetNs::current().and_then(|here| Ok(here.identity()? == netns.identity()?));
-    let here = here.map_err(|error| {
-        let text =
-            format!("tell whether interface {name:?} is in the daemon's own network namespace: {error}");
-        ApiError::new(ErrorCode::InjectionFailed, text).hint("try again")
-    })?;
-    if !here {
+    if !is_here(netns, home, name)? {
         return Ok(());
     }
     let hint = |refusal: Result<(), ApiError>| {
-        refusal.map_err(|error| error.hint("`critical_interfaces` of the daemon's policy file can allow it"))
+        let line = format!("`critical_interfaces = [{name:?}]` of the daemon's policy file opens it");
+        refusal.map_err(|error| error.hint(line))
     };
     if inventory.default_route {
-        return hint(protected("the host's default route leaves through it"));
+        return hint(protected(Lifeline::DefaultRoute.why()));
     }
     // What cannot be read might be the operator's own session.
     let reached = reached_at(&permit.protected().tcp_ports).unwrap_or_else(|_| inventory.addresses.clone());

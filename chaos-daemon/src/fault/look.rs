@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::affected::Place as Where;
 use super::work::Callers;
-use crate::host::{Cgroup, CgroupRef, Facts, Identity, NetNs, Running, Spared};
+use crate::host::{Aim, Cgroup, CgroupRef, Facts, Identity, NetNs, Running, Spared};
 use crate::kernel::setting::Knob;
 use crate::policy::Permit;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -28,6 +28,8 @@ pub struct Eyes<'a> {
     pub permit: &'a Permit,
     /// Who asks.
     pub caller: Caller,
+    /// Whom that spares.
+    pub spared: &'a Spared,
     /// As whom files and namespaces that the caller names are opened.
     pub entrance: &'a Entrance,
     /// The daemon's own network namespace.
@@ -75,7 +77,8 @@ pub(super) fn callers(whose: &Whose, peers: Vec<IpNet>, eyes: &Eyes<'_>) -> Resu
 /// The control group of which a value is changed. Whoever undoes it has to get to it, and has no right to pass over modes
 /// (`CAP_DAC_OVERRIDE`). So no directory on the way may have an owner who could change its mode.
 pub(super) fn lasting(whose: &Whose, eyes: &Eyes<'_>) -> Result<(CgroupRef, Cgroup), ApiError> {
-    let (found, open) = target::cgroup::resolve(&target::scope::group(whose, eyes.identity())?)?;
+    let (found, open) =
+        target::cgroup::resolve(&target::scope::group(whose, eyes.identity(), eyes.spared)?, eyes.spared)?;
     let owned = |folder: &&Path| folder.symlink_metadata().is_ok_and(|is| is.uid() != 0);
     let Some(others) = found.path.ancestors().find(owned) else { return Ok((found, open)) };
     let problem = format!(
@@ -89,14 +92,17 @@ pub(super) fn lasting(whose: &Whose, eyes: &Eyes<'_>) -> Result<(CgroupRef, Cgro
 
 /// The control group of those whose calls fail, or packets vanish: theirs alone.
 pub(super) fn group(whose: &Whose, eyes: &Eyes<'_>) -> Result<CgroupRef, ApiError> {
-    target::cgroup::resolve(&target::scope::group(whose, eyes.identity())?).map(|(found, _)| found)
+    // Whose own calls fail, or packets vanish, goes on.
+    let spared = eyes.spared.with_session();
+    let group = target::scope::group(whose, eyes.identity(), &spared)?;
+    target::cgroup::resolve(&group, &spared).map(|(found, _)| found)
 }
 
 /// A signal that comes with an error may meet anybody in the group: nobody in there may be one whom this host or the caller needs.
 pub(super) fn refuse_to_end_who_is_needed(
     group: &CgroupRef,
     failure: &Failure,
-    caller: Caller,
+    spared: &Spared,
 ) -> Result<(), ApiError> {
     if failure.signal.is_none() {
         return Ok(());
@@ -105,11 +111,10 @@ pub(super) fn refuse_to_end_who_is_needed(
         ApiError::new(ErrorCode::InjectionFailed, format!("look for the place of the cgroup: {error}"))
     })?;
     let all = everybody()?;
-    let spared = Spared::of(caller.process(), &all);
     let mut needed = all
         .iter()
         .filter(|process| inside.has(process))
-        .filter_map(|process| process.vital(&spared).map(|why| (process, why)));
+        .filter_map(|process| Some((process, process.protected(Aim::AtPlace, spared)?)));
     match needed.next() {
         None => Ok(()),
         Some((process, why)) => {
@@ -117,7 +122,7 @@ pub(super) fn refuse_to_end_who_is_needed(
             let text =
                 format!("cgroup {path} is protected from signals: process {id} ({name}) is in it, and {why}");
             Err(ApiError::new(ErrorCode::TargetProtected, text)
-                .hint("leave the signal out, or name another cgroup"))
+                .hint(format!("leave the signal out, or name another cgroup; {}", why.remedy())))
         }
     }
 }
@@ -127,10 +132,8 @@ pub(super) fn refuse_to_end_who_is_needed(
 /// # Errors
 /// When nobody matches, or none of those may be hit.
 pub(super) fn crowd(selector: &ProcessSelector, eyes: &Eyes<'_>) -> Result<Crowd, ApiError> {
-    let all = everybody()?;
-    let spared = Spared::of(eyes.caller.process(), &all);
-    let matcher = Matcher::new(selector, eyes.identity())?;
-    select(selector, &matcher, matcher.matching(all)?, spared)
+    let matcher = Matcher::new(selector, eyes.identity(), eyes.spared)?;
+    select(selector, &matcher, matcher.matching(everybody()?)?, eyes.spared)
 }
 
 pub(super) fn everybody() -> Result<Vec<Running>, ApiError> {
@@ -143,13 +146,14 @@ pub(super) fn everybody() -> Result<Vec<Running>, ApiError> {
 pub(super) fn select(
     selector: &ProcessSelector,
     matcher: &Matcher,
-    matching: Vec<Running>,
-    spared: Spared,
+    mut matching: Vec<Running>,
+    spared: &Spared,
 ) -> Result<Crowd, ApiError> {
-    let mut selection = target::process::choose(selector, matching, &spared)?;
+    target::process::mark_ways_in(&mut matching)?;
+    let mut selection = target::process::choose(selector, matching, spared)?;
     selection.forget_commands();
     let programs = matcher.programs().to_vec();
-    Ok(Crowd { selection, spared, programs })
+    Ok(Crowd { selection, spared: spared.clone(), programs })
 }
 
 pub(super) fn invalid(message: impl Into<String>) -> ApiError {

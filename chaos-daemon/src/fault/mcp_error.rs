@@ -17,7 +17,7 @@
 use super::Ready;
 use super::look::{Crowd, Eyes, everybody, invalid, select};
 use super::{Plan, Work, work::SpoilWork};
-use crate::host::{Running, Spared, budget, proxy};
+use crate::host::{Running, budget, proxy};
 use crate::kernel::proxy::find;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
@@ -46,10 +46,8 @@ pub(super) fn prepare(
 
 /// The proxies among the processes that match; none of those that are hit has a fault already.
 fn proxies(selector: &ProcessSelector, eyes: &Eyes<'_>) -> Result<Crowd, ApiError> {
-    let all = everybody()?;
-    let spared = Spared::of(eyes.caller.process(), &all);
-    let matcher = Matcher::new(selector, eyes.identity())?;
-    let mut matching = matcher.matching(all)?;
+    let matcher = Matcher::new(selector, eyes.identity(), eyes.spared)?;
+    let mut matching = matcher.matching(everybody()?)?;
     let mut pages = BTreeMap::new();
     // Of nobody else a descriptor is taken.
     for process in matching.iter().filter(|process| process.command.split(' ').any(|word| word == PROXY)) {
@@ -64,7 +62,7 @@ fn proxies(selector: &ProcessSelector, eyes: &Eyes<'_>) -> Result<Crowd, ApiErro
         ));
     }
     matching.retain(|process| pages.contains_key(&process.id));
-    let crowd = select(selector, &matcher, matching, spared)?;
+    let crowd = select(selector, &matcher, matching, eyes.spared)?;
     let claimed = |process: &&Running| {
         pages.get(&process.id).is_some_and(|page| proxy::is_claimed(page).unwrap_or(false))
     };

@@ -17,6 +17,7 @@ pub mod hoard;
 pub mod host_panic;
 pub mod host_reboot;
 pub mod inodes;
+mod lifeline;
 pub mod limit;
 pub mod link_down;
 pub mod look;
@@ -38,6 +39,7 @@ pub mod service_stop;
 pub mod services;
 pub mod sever;
 pub mod socket_error;
+mod sparing;
 pub mod work;
 
 use std::fmt;
@@ -62,10 +64,12 @@ use crate::target::NetworkTarget;
 pub use cpu::ProcessorGround;
 pub use detour::{Moment, Replay};
 pub use disk_fill::DirectoryGround;
+pub use lifeline::refuse_cut;
 pub use look::{Crowd, Eyes};
 pub use memory::MemoryGround;
 pub use oom::OomGround;
 pub use requirements::{called, lacks, parts, remedy, require};
+pub use sparing::spared;
 pub use work::{
     Attach, CallWork, Callers, CpuWork, DownWork, FileWork, FlapWork, Goal, HoardWork, LoopWork, Match,
     PacketAction, PacketWork, PauseWork, RestartWork, SeverWork, SignalWork, SocketWork, SpoilWork, Work,
@@ -267,8 +271,8 @@ pub fn prepare(fault: &Fault, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
         Effect::ClockSkew { offset_ns } => clock_skew::prepare(*offset_ns)?,
         Effect::ProcessKill { processes, volleys } => process_kill::prepare(processes, *volleys, eyes)?,
         Effect::ProcessPause { processes, rhythm } => process_pause::prepare(processes, *rhythm, eyes)?,
-        Effect::ServiceStop { unit } => service_stop::prepare(unit)?,
-        Effect::ServiceRestart { unit } => service_restart::prepare(unit)?,
+        Effect::ServiceStop { unit } => service_stop::prepare(unit, eyes)?,
+        Effect::ServiceRestart { unit } => service_restart::prepare(unit, eyes)?,
         Effect::Connect { calls, failure } => connect_error::prepare(calls, failure, eyes)?,
         Effect::Load(load) => connection_load::prepare(load, eyes)?,
         Effect::Files { calls, failure } => file_error::prepare(calls, failure, eyes)?,

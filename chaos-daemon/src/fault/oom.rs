@@ -18,8 +18,7 @@ use super::work::HoardWork;
 use super::{Goal, Plan, Work, memory};
 use crate::host::oom::{Books, Weight};
 use crate::host::supply::Memory;
-use crate::host::{CgroupRef, Identity, ProcessId};
-use crate::host::{Running, Spared};
+use crate::host::{Aim, CgroupRef, Identity, ProcessId, Protected, Running};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::Controller;
 use crate::spec::LifetimeClass;
@@ -54,7 +53,7 @@ pub struct Member {
     /// What the kernel weighs.
     pub weight: Weight,
     /// Why it must not be hit; `None` when it may be.
-    pub vital: Option<&'static str>,
+    pub protected: Option<Protected>,
 }
 
 /// Looks at the group and at who is in it, and plans it.
@@ -73,10 +72,10 @@ pub(super) fn prepare(
     let all = Running::all().map_err(|error| failed(&format!("the processes of this host: {error}")))?;
     let place =
         Place::group(&cgroup).map_err(|error| failed(&format!("the place of the cgroup: {error}")))?;
-    let spared = Spared::of(eyes.caller.process(), &all);
     let members = all.iter().filter(|process| place.has(process)).filter_map(|process| {
         let weight = Weight::of(process.id.pid)?;
-        Some(Member { id: process.id, name: process.name.clone(), weight, vital: process.vital(&spared) })
+        let protected = process.protected(Aim::AtPlace, eyes.spared);
+        Some(Member { id: process.id, name: process.name.clone(), weight, protected })
     });
     let members = members.collect();
     let own = std::process::id().cast_signed();
@@ -168,13 +167,13 @@ fn limit(ground: &OomGround) -> Result<u64, ApiError> {
 fn victim(ground: &OomGround, limit: u64) -> Result<&Member, ApiError> {
     let path = ground.cgroup.path.display();
     if let Some((member, why)) =
-        ground.members.iter().find_map(|member| member.vital.map(|why| (member, why)))
+        ground.members.iter().find_map(|member| Some((member, member.protected.as_ref()?)))
     {
         let message = format!(
             "params.oom: cgroup {path} is protected: process {} ({}) is in it, and {why}",
             member.id.pid, member.name
         );
-        return Err(ApiError::new(ErrorCode::TargetProtected, message));
+        return Err(ApiError::new(ErrorCode::TargetProtected, message).hint(why.remedy()));
     }
     let first = ground.members.iter().max_by_key(|member| member.weight.points(limit));
     match first {
@@ -196,15 +195,20 @@ fn victim(ground: &OomGround, limit: u64) -> Result<&Member, ApiError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::protected::Rule;
 
     const MIB: u64 = 1 << 20;
+
+    fn first() -> Protected {
+        Protected { rule: Rule::First, why: "it is PID 1", opens_with: None }
+    }
 
     fn member(pid: i32, mebibytes: u64, adjustment: i64) -> Member {
         Member {
             id: ProcessId { pid, start_time: 1 },
             name: "server".into(),
             weight: Weight { bytes: mebibytes * MIB, adjustment },
-            vital: None,
+            protected: None,
         }
     }
 
@@ -262,7 +266,7 @@ mod tests {
         ] {
             assert_eq!(error.code, ErrorCode::LimitReached, "{error}");
         }
-        let error = refused(|ground| ground.members[0].vital = Some("it is the caller"));
+        let error = refused(|ground| ground.members[0].protected = Some(first()));
         assert!(error.code == ErrorCode::TargetProtected && error.message.contains("process 7"), "{error}");
     }
 }

@@ -17,15 +17,20 @@ use crate::host::CgroupRef;
 use crate::host::supply::Tasks;
 use crate::request::{ApiError, ErrorCode};
 
-/// How many stay on the host; on a large one, a tenth.
+/// How many stay in the daemon's own control group.
 const LEAST_RESERVE: u64 = 512;
 
-/// Plans it.
+/// Plans it; so many are left on the host.
 ///
 /// # Errors
 /// [`ErrorCode::LimitReached`] when so many are not there to be taken.
-pub fn plan(count: u64, ramp: Duration, cgroup: Option<CgroupRef>, found: Tasks) -> Result<Plan, ApiError> {
-    let leave = LEAST_RESERVE.max(found.most / 10);
+pub fn plan(
+    count: u64,
+    ramp: Duration,
+    cgroup: Option<CgroupRef>,
+    found: Tasks,
+    leave: u64,
+) -> Result<Plan, ApiError> {
     let free = found.most.saturating_sub(found.used);
     if count > free.saturating_sub(leave) {
         return Err(ApiError::new(
@@ -55,7 +60,7 @@ mod tests {
     fn the_host_and_the_daemon_itself_can_start_something_still() {
         let cgroup = || Some(CgroupRef { path: "/sys/fs/cgroup/a".into(), id: 1 });
         let found = Tasks { used: 1_000, most: 10_000, own_room: Some(2_000) };
-        let take = |count, cgroup| plan(count, Duration::ZERO, cgroup, found);
+        let take = |count, cgroup| plan(count, Duration::ZERO, cgroup, found, 1_000);
         assert!(take(1_488, None).is_ok() && take(1_489, None).is_err());
         assert!(take(8_000, cgroup()).is_ok() && take(8_001, cgroup()).is_err());
     }
@@ -63,7 +68,7 @@ mod tests {
     #[test]
     fn what_stays_is_told_to_whoever_takes_and_a_target_may_be_full() {
         let found = Tasks { used: 1_000, most: 10_000, own_room: Some(2_000) };
-        let reserves = |cgroup| match plan(1, Duration::ZERO, cgroup, found).unwrap().work {
+        let reserves = |cgroup| match plan(1, Duration::ZERO, cgroup, found, 1_000).unwrap().work {
             crate::fault::Work::Hoard(crate::fault::HoardWork {
                 goal: Goal::Tasks { leave, own_leave, .. },
                 ..

@@ -7,14 +7,16 @@
 //! - **Lifetime class**: irreversible: what a process does with a signal, its end most of all, cannot be taken back. That more
 //!   signals come ends with the holder, and none is sent when the lease is over.
 //! - **Undo**: none. A removal before a repeat prevents it.
-//! - **Blast radius**: the selected processes, and who relies on them. PID 1, threads of the kernel, systemd, sshd, the message
-//!   bus, this daemon, and the caller with its ancestors are never hit.
+//! - **Blast radius**: the selected processes, and who relies on them. Who is protected (`host/protected/`) is never hit, by no
+//!   volley.
 //! - **Reference**: pidfd_send_signal(2), signal(7).
 
 use super::Ready;
 use super::look::{Crowd, Eyes, crowd};
 use super::{Plan, Work, work::SignalWork};
-use crate::request::ApiError;
+use crate::host::Open;
+use crate::host::protected::line;
+use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
 use crate::spec::process::Volleys;
@@ -28,8 +30,38 @@ pub(super) fn prepare(
     volleys: Volleys,
     eyes: &Eyes<'_>,
 ) -> Result<Ready, ApiError> {
+    refuse_volleys(selector, volleys, eyes.permit.open())?;
     let crowd = crowd(selector, eyes)?;
     Ok(Ready::of_processes(plan(selector, volleys, &crowd), &crowd, selector))
+}
+
+/// Volleys go to what was pinned, and leave time between two of them in which somebody can act.
+fn refuse_volleys(selector: &ProcessSelector, volleys: Volleys, open: &Open) -> Result<(), ApiError> {
+    let ProcessSelector { pid, cgroup, exe, container, .. } = selector;
+    let is_pinned = pid.is_some() || cgroup.is_some() || exe.is_some() || container.is_some();
+    let least = open.between_volleys();
+    if volleys.times == 1 {
+        return Ok(());
+    }
+    if !is_pinned && !open.host_wide_selectors {
+        let text = format!("params.times: {selector} may be anybody by the next time");
+        let line = line("host_wide_selectors", "true");
+        let hint = format!(
+            "name unit, cgroup, container or exe beside it; {line} of the daemon's policy file opens it"
+        );
+        return Err(ApiError::new(ErrorCode::TargetProtected, text).hint(hint));
+    }
+    let shortest = volleys.interval.saturating_sub(volleys.jitter);
+    if shortest < least {
+        let text = format!(
+            "params.interval_seconds: {shortest:?} may be between two volleys, and {least:?} is the least"
+        );
+        let line = line("least_interval_ms", &shortest.as_millis().to_string());
+        let hint =
+            format!("give more; {line} of the daemon's policy file opens it; only the operator changes it");
+        return Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint));
+    }
+    Ok(())
 }
 
 /// Plans it for those that are selected now.
@@ -51,7 +83,7 @@ pub fn plan(selector: &ProcessSelector, volleys: Volleys, crowd: &Crowd) -> Plan
             selector: selector.clone(),
             programs: crowd.programs.clone(),
             targets: crowd.selection.ids(),
-            spared: crowd.spared.clone(),
+            spared: Box::new(crowd.spared.clone()),
             volleys,
         }),
     }

@@ -11,6 +11,7 @@
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
 use super::Ready;
+use super::look::Eyes;
 use super::services::{active, refuse_with};
 use super::{Plan, RestartWork, Work};
 use crate::kernel::systemd::Unit;
@@ -21,8 +22,8 @@ use crate::spec::LifetimeClass;
 ///
 /// # Errors
 /// Names what is in the way.
-pub(super) fn prepare(name: &str) -> Result<Ready, ApiError> {
-    let unit = active(name)?;
+pub(super) fn prepare(name: &str, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let unit = active(name, eyes.spared)?;
     refuse_with("restarting", name, &unit.left_by_restart)?;
     Ok(plan(&unit).into())
 }

@@ -13,6 +13,7 @@
 //! - **Reference**: org.freedesktop.systemd1(5), systemd.unit(5).
 
 use super::Ready;
+use super::look::Eyes;
 use super::services::{active, invalid, refuse_with};
 use super::{Plan, settings};
 use crate::kernel::setting::{ServiceSetting, Setting};
@@ -23,8 +24,8 @@ use crate::request::ApiError;
 ///
 /// # Errors
 /// Names what is in the way.
-pub(super) fn prepare(name: &str) -> Result<Ready, ApiError> {
-    let unit = active(name)?;
+pub(super) fn prepare(name: &str, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
+    let unit = active(name, eyes.spared)?;
     if unit.transient {
         return Err(invalid(format!("{name} has no file: once stopped, it could not be started again"))
             .hint("`systemd-run` makes such units; `service_restart` and `pause` take them"));

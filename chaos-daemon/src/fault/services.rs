@@ -1,8 +1,10 @@
 //! What a fault of a service finds: the unit as systemd knows it, and everything refused by name that must not be stopped or could
 //! not be started again.
 
+use super::sparing::refuse;
 use crate::host::Lack;
-use crate::host::vital::is_vital_unit;
+use crate::host::Spared;
+use crate::host::protected;
 use crate::kernel::node::talk;
 use crate::kernel::systemd::{self, SystemdError, Unit};
 use crate::request::{ApiError, ErrorCode};
@@ -36,7 +38,7 @@ pub(super) fn refuse_with(deed: &str, name: &str, others: &[String]) -> Result<(
 ///
 /// # Errors
 /// When there is none, nobody can be asked, or the host needs it.
-pub fn look(name: &str) -> Result<Unit, ApiError> {
+pub fn look(name: &str, spared: &Spared) -> Result<Unit, ApiError> {
     if let Some(reason) = systemd::absent() {
         let lack = Lack::of_systemd(&reason);
         let text = format!("target.unit: nobody to ask about {name}: missing {}", lack.what);
@@ -50,11 +52,8 @@ pub fn look(name: &str) -> Result<Unit, ApiError> {
         )
         .hint("`systemctl list-units --type=service` shows what there is"));
     }
-    if [name, &unit.name].into_iter().any(is_vital_unit) {
-        return Err(ApiError::new(
-            ErrorCode::TargetProtected,
-            format!("{} is protected: this host or its operator needs it", unit.name),
-        ));
+    for name in [name, &unit.name] {
+        refuse(&unit.name, protected::unit(name, spared))?;
     }
     Ok(unit)
 }
@@ -63,8 +62,8 @@ pub fn look(name: &str) -> Result<Unit, ApiError> {
 ///
 /// # Errors
 /// As [`look`], and when it is not active, or does not allow it.
-pub(super) fn active(name: &str) -> Result<Unit, ApiError> {
-    let unit = look(name)?;
+pub(super) fn active(name: &str, spared: &Spared) -> Result<Unit, ApiError> {
+    let unit = look(name, spared)?;
     if unit.active != "active" {
         let active = &unit.active;
         return Err(invalid(format!("{name} is {active}: only a service that is active can be stopped")));
@@ -73,7 +72,7 @@ pub(super) fn active(name: &str) -> Result<Unit, ApiError> {
         return Err(invalid(format!("{name} does not allow being stopped and started on request")));
     }
     // Whatever it is called: who is in it counts.
-    target::cgroup::resolve(&CgroupSelector::Unit(unit.name.clone()))?;
+    target::cgroup::resolve(&CgroupSelector::Unit(unit.name.clone()), spared)?;
     Ok(unit)
 }
 

@@ -27,7 +27,7 @@ use crate::spec::{Failure, Protocol, SocketCalls};
 /// When there is no such group, or somebody in it is needed and would be ended.
 pub(super) fn prepare(calls: &SocketCalls, failure: &Failure, eyes: &Eyes<'_>) -> Result<Ready, ApiError> {
     let callers = callers(&calls.whose, Vec::new(), eyes)?;
-    refuse_to_end_who_is_needed(&callers.cgroup, failure, eyes.caller)?;
+    refuse_to_end_who_is_needed(&callers.cgroup, failure, eyes.spared)?;
     let kernel = eyes.facts.sockets.get().map_err(|lack| refusal("socket_error", &[lack], eyes.facts))?;
     Ok(plan(calls, failure, &callers, *kernel).into())
 }

@@ -310,7 +310,7 @@ pub struct SignalWork {
     /// Those of the first volley.
     pub targets: Vec<ProcessId>,
     /// Who is never hit.
-    pub spared: Spared,
+    pub spared: Box<Spared>,
     /// Which signal, and how often.
     pub volleys: Volleys,
 }

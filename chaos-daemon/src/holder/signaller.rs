@@ -15,11 +15,11 @@ use super::pauser::vary;
 use crate::fault::SignalWork;
 use crate::host::privilege::SIGNALLER;
 use crate::host::process::numbers;
-use crate::host::{ProcessId, Running, boot_time_ns};
+use crate::host::{Aim, ProcessId, Running, boot_time_ns};
 use crate::kernel::process::Process;
 use crate::request::Evidence;
 use crate::request::evidence::{Recovery, Seconds, Signals};
-use crate::target::process::Matcher;
+use crate::target::process::{Matcher, choose, mark_ways_in};
 
 /// How often it is looked who has ended and who is new.
 const LOOK: Duration = Duration::from_millis(20);
@@ -139,8 +139,12 @@ fn go_on(work: &SignalWork, shared: &Shared, mut volley: Volley) {
 /// now. A number means one process and nobody who has it afterwards. When nobody is meant, or nobody may be hit, a volley is spent.
 fn meant(work: &SignalWork) -> Vec<ProcessId> {
     let Ok(all) = Running::all() else { return Vec::new() };
-    let matcher = Matcher::of_programs(&work.selector, work.programs.clone());
-    let selected = matcher.and_then(|matcher| matcher.select(all, &work.spared));
+    let matcher = Matcher::of_programs(&work.selector, work.programs.clone(), &work.spared);
+    let selected = matcher.and_then(|matcher| {
+        let mut matching = matcher.matching(all)?;
+        mark_ways_in(&mut matching)?;
+        choose(&work.selector, matching, &work.spared)
+    });
     let mut ids = selected.map(|selection| selection.ids()).unwrap_or_default();
     if work.selector.pid.is_some() {
         ids.retain(|id| work.targets.contains(id));
@@ -244,9 +248,12 @@ impl Volley {
             return false;
         }
         // While a service starts, its control group may not be there yet.
-        let Ok(matcher) = Matcher::of_programs(&work.selector, work.programs.clone()) else { return false };
+        let Ok(matcher) = Matcher::of_programs(&work.selector, work.programs.clone(), &work.spared) else {
+            return false;
+        };
         let above = Running::with_those_above(new.iter().copied());
         let Ok(matching) = matcher.matching(above) else { return false };
-        matching.iter().any(|process| new.contains(&process.id.pid) && process.vital(&work.spared).is_none())
+        let is_met = |process: &Running| process.protected(Aim::AtPlace, &work.spared).is_none();
+        matching.iter().any(|process| new.contains(&process.id.pid) && is_met(process))
     }
 }

@@ -10,8 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use super::part::Part;
-use super::vital::Nearness;
+use super::process::numbers;
 
 /// A control group as the journal writes it: how to find it again, and how to know that it is the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,39 +158,18 @@ pub fn of_unit(mount: &Path, unit: &str) -> io::Result<Option<PathBuf>> {
     Ok(None)
 }
 
-/// A process that must neither stand still nor be starved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vital {
-    /// Its number.
-    pub pid: i32,
-    /// Its name.
-    pub name: String,
-}
-
-/// The first vital process in the group at `path` or below it. `holders` says whether those of faults are vital.
+/// The numbers of the processes in the group at `path`, below `mount`, or in groups below it.
 ///
 /// # Errors
 /// When procfs cannot be read.
-pub fn vital_process(mount: &Path, path: &Path, holders: bool) -> io::Result<Option<Vital>> {
-    let Ok(group) = path.strip_prefix(mount) else { return Ok(None) };
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        // Whoever has ended meanwhile is in no group.
-        let Ok(membership) = fs::read_to_string(entry.path().join("cgroup")) else { continue };
-        if !is_member(&membership, group) {
-            continue;
-        }
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default().trim_end().to_owned();
-        let ourselves = u32::try_from(pid) == Ok(std::process::id());
-        let holds = Part::named(&name) == Some(Part::Holder);
-        let is_vital = || Nearness::read(&entry.path()).is_vital(&name) && (holders || !holds);
-        if ourselves || pid == 1 || is_vital() {
-            return Ok(Some(Vital { pid, name }));
-        }
-    }
-    Ok(None)
+pub fn members(mount: &Path, path: &Path) -> io::Result<Vec<i32>> {
+    let Ok(group) = path.strip_prefix(mount) else { return Ok(Vec::new()) };
+    // Whoever has ended meanwhile is in no group.
+    let is_in = |pid: &i32| {
+        fs::read_to_string(format!("/proc/{pid}/cgroup"))
+            .is_ok_and(|membership| is_member(&membership, group))
+    };
+    Ok(numbers()?.into_iter().filter(is_in).collect())
 }
 
 /// Whether `/proc/PID/cgroup` says that the process is in `group`, or below it.
@@ -253,9 +231,9 @@ mod tests {
     }
 
     #[test]
-    fn pid_1_and_ourselves_are_vital() {
+    fn everybody_is_in_the_root_or_below_it() {
         let mount = Path::new("/m");
-        // Everybody is in the root or below it.
-        assert!(vital_process(mount, mount, true).unwrap().is_some());
+        let all = members(mount, mount).unwrap();
+        assert!(all.contains(&1) && all.contains(&std::process::id().cast_signed()));
     }
 }

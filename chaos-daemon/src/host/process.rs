@@ -10,8 +10,7 @@ use procfs::process::{Process, StatFlags};
 use serde::{Deserialize, Serialize};
 
 use super::budget;
-use super::part::Part;
-use super::vital::Nearness;
+use super::nearness::Nearness;
 
 /// How much of a command line counts, in bytes: whoever runs a process can make it as long as he likes (prctl(2),
 /// `PR_SET_MM_MAP`). What else is read of a process here the kernel bounds.
@@ -67,12 +66,52 @@ pub struct Running {
     pub of_kernel: bool,
     /// Whether it is of this host, and in its network.
     pub nearness: Nearness,
+    /// Whose it is.
+    pub owner: Owner,
+    /// Whether it listens where operators come in; known only where it was looked at (`protected::ways_in`).
+    pub listens: bool,
     /// Number of the process that traces its first thread; 0 when nobody does.
     pub tracer: i32,
 }
 
-/// Why whoever asks is never a target, nor those above it.
-pub const CALLER: &str = "it is the caller, or an ancestor of it";
+/// Whose a process is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The user; of one that changes whose rights it has, root.
+    pub uid: u32,
+    /// Number of its controlling terminal (`/proc/PID/stat`, field 7; proc(5)); 0 is none.
+    pub terminal: i32,
+    /// The user who has logged in for it: by the slice of that user's logins, or where it is in no unit, by the mark that a login
+    /// leaves (`/proc/PID/loginuid`).
+    pub login: Option<u32>,
+}
+
+impl Owner {
+    fn read(process: &Process, terminal: i32, cgroup: Option<&Path>) -> Self {
+        let uid = process.status().map_or(0, |status| match status.ruid == status.euid {
+            true => status.ruid,
+            false => 0,
+        });
+        let in_unit = cgroup.and_then(unit_of).is_some();
+        let marked = || process.loginuid().ok().filter(|uid| *uid != NOBODY_LOGGED_IN && !in_unit);
+        Self { uid, terminal, login: cgroup.and_then(login_of).or_else(marked) }
+    }
+}
+
+/// What `loginuid` says where nobody has logged in.
+const NOBODY_LOGGED_IN: u32 = u32::MAX;
+
+/// The user to whose logins a control group belongs: systemd has them in a slice of each user (pam_systemd(8)).
+fn login_of(cgroup: &Path) -> Option<u32> {
+    let parts = cgroup.iter().filter_map(|part| part.to_str());
+    parts.filter_map(|part| part.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()).next()
+}
+
+/// The systemd unit of a control group, the innermost one.
+fn unit_of(cgroup: &Path) -> Option<&str> {
+    let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
+    cgroup.iter().rev().filter_map(|part| part.to_str()).find(is_unit)
+}
 
 impl Running {
     /// The process of this number; `None` when there is none that runs.
@@ -85,7 +124,7 @@ impl Running {
         }
         let of_kernel = StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD);
         let membership = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
-        let cgroup = membership.lines().find_map(|line| line.strip_prefix("0::/"));
+        let cgroup = membership.lines().find_map(|line| line.strip_prefix("0::/")).map(PathBuf::from);
         let exe = process.exe().ok().and_then(|path| path.into_os_string().into_string().ok());
         Some(Self {
             id: ProcessId { pid, start_time: stat.starttime },
@@ -95,9 +134,11 @@ impl Running {
             program: fs::metadata(folder.join("exe")).ok().map(|file| (file.dev(), file.ino())),
             // Who has ended meanwhile has none.
             command: words(&command_line(&folder).unwrap_or_default()),
-            cgroup: cgroup.map(PathBuf::from),
+            owner: Owner::read(&process, stat.tty_nr, cgroup.as_deref()),
+            cgroup,
             of_kernel,
             nearness: Nearness::read(&folder),
+            listens: false,
             tracer: process.status().map_or(0, |status| process_of(status.tracerpid)),
         })
     }
@@ -133,9 +174,7 @@ impl Running {
 
     /// The systemd unit whose control group it is in, the innermost one.
     pub fn unit(&self) -> Option<&str> {
-        let components = self.cgroup.as_ref()?.iter().rev().filter_map(|part| part.to_str());
-        let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
-        components.into_iter().find(is_unit)
+        unit_of(self.cgroup.as_ref()?)
     }
 }
 
@@ -178,31 +217,6 @@ pub fn numbers() -> io::Result<Vec<i32>> {
     Ok(fs::read_dir("/proc")?.flatten().filter_map(number).collect())
 }
 
-/// Processes that are spared in this case, beside those that always are.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Spared {
-    /// Who asked, and everybody above: a shell, a session of sshd.
-    pub session: Vec<ProcessId>,
-    /// The program of the daemon, by device and inode: injector, server, prober, holders and guard run it.
-    pub program: Option<(u64, u64)>,
-}
-
-impl Spared {
-    /// Of a request by the process `caller` (0 is nobody on this host), among `all`.
-    pub fn of(caller: i32, all: &[Running]) -> Self {
-        let mut session = Vec::new();
-        let mut next = caller;
-        while let Some(process) = all.iter().find(|process| process.id.pid == next)
-            && !session.contains(&process.id)
-        {
-            session.push(process.id);
-            next = process.parent;
-        }
-        let program = fs::metadata("/proc/self/exe").ok().map(|file| (file.dev(), file.ino()));
-        Self { session, program }
-    }
-}
-
 impl Running {
     /// The beginning of the id of its container, if it is in one. The name of a control group has the id with Docker, Podman, containerd
     /// and CRI-O.
@@ -215,25 +229,6 @@ impl Running {
         };
         let parts = self.cgroup.iter().flat_map(|path| path.iter()).filter_map(|part| part.to_str());
         parts.filter_map(id).next_back()
-    }
-
-    /// Why it is never a target; `None` when it may be one.
-    pub fn vital(&self, spared: &Spared) -> Option<&'static str> {
-        if self.id.pid == 1 {
-            return Some("it is PID 1");
-        }
-        if self.of_kernel {
-            return Some("it is a thread of the kernel");
-        }
-        // By its name, too: an upgrade has replaced the file that an older one runs.
-        let is_part = self.nearness.of_this_host && Part::named(&self.name).is_some();
-        if is_part || spared.program.is_some() && self.program == spared.program {
-            return Some("it is a part of chaos-daemon");
-        }
-        if self.nearness.is_vital(&self.name) {
-            return Some("this host or its operator needs it");
-        }
-        spared.session.contains(&self.id).then_some(CALLER)
     }
 }
 
@@ -268,35 +263,6 @@ mod tests {
         let found = Running::with_those_above([me.id.pid, i32::MAX]);
         let has = |pid: i32| found.iter().any(|process| process.id.pid == pid);
         assert!(has(me.id.pid) && has(me.parent), "{found:?}");
-    }
-
-    #[test]
-    fn pid_1_the_daemon_and_the_callers_session_are_vital_and_others_are_not() {
-        let all = Running::all().unwrap();
-        let stranger = Running { id: ProcessId { pid: i32::MAX, start_time: 1 }, program: None, ..me() };
-        let nobody = Spared::default();
-        assert_eq!(stranger.vital(&nobody), None);
-        assert!(
-            Running { id: ProcessId { pid: 1, start_time: 0 }, ..stranger.clone() }.vital(&nobody).is_some()
-        );
-        assert!(Running { of_kernel: true, ..stranger.clone() }.vital(&nobody).is_some());
-        let parts = Part::ALL.iter().map(|part| part.name());
-        for name in ["systemd-journal", "sshd", "dbus-daemon"].into_iter().chain(parts) {
-            let process = Running { name: name.into(), ..stranger.clone() };
-            assert!(process.vital(&nobody).is_some(), "{name}");
-            // A container has an init system of its own.
-            let nearness = Nearness { of_this_host: false, ..process.nearness };
-            assert!(Running { nearness, ..process }.vital(&nobody).is_none(), "{name}");
-        }
-        let client = Running { name: "dhclient".into(), ..stranger.clone() };
-        assert_eq!(client.vital(&nobody), Some("this host or its operator needs it"));
-        let nearness = Nearness { in_this_network: false, ..client.nearness };
-        assert_eq!(Running { nearness, ..client }.vital(&nobody), None);
-        let session = Spared::of(me().id.pid, &all);
-        assert!(session.session.contains(&me().id) && session.session.len() > 1, "{session:?}");
-        assert_eq!(me().vital(&session), Some("it is a part of chaos-daemon"));
-        let parent = all.iter().find(|process| process.id.pid == me().parent).unwrap();
-        assert!(parent.vital(&session).is_some());
     }
 
     #[test]

@@ -10,10 +10,10 @@ use nix::time::{ClockId, clock_gettime};
 use super::aside::{Places, Purpose};
 use super::inject::cancelled;
 use super::{host_targets, logs};
-use crate::fault::services;
+use crate::fault::{services, spared};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
-use crate::host::{Identity, Running, Spared};
+use crate::host::{Identity, Open, Running};
 use crate::kernel::systemd::Unit;
 use crate::policy::{Policy, Who};
 use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
@@ -48,18 +48,20 @@ pub(super) async fn look(
         Question::Unit(name) => {
             policy.admit(who, Act::Probe)?;
             policy.may_look(who, OF_UNITS)?;
-            aside((caller, ticket), move || unit(&name).map(Facts::Unit)).await
+            let open = policy.open.clone();
+            aside((caller, ticket), move || unit(&name, caller, &open).map(Facts::Unit)).await
         }
         Question::Processes(target) => {
             policy.admit(who, Act::Probe)?;
             policy.may_look(who, OF_PROCESSES)?;
-            aside((caller, ticket), move || processes(&target, caller).map(Facts::Processes)).await
+            let open = policy.open.clone();
+            aside((caller, ticket), move || processes(&target, caller, &open).map(Facts::Processes)).await
         }
         Question::Targets(wanted) => {
             policy.admit(who, Act::Plan)?;
             let with_processes = policy.may_look(who, OF_PROCESSES);
             let entrance = Entrance::new(caller, &policy.fault_netns);
-            let found = host_targets::find(entrance, caller, with_processes, wanted);
+            let found = host_targets::find(entrance, (caller, policy.open.clone()), with_processes, wanted);
             unless_left(ticket, async { Ok(Facts::Targets(Box::new(found.await?))) }).await
         }
         Question::Command(path) => {
@@ -117,10 +119,10 @@ fn program(path: &str) -> Result<String, ApiError> {
     Ok(found.display().to_string())
 }
 
-fn unit(name: &str) -> Result<UnitFacts, ApiError> {
+fn unit(name: &str, caller: Caller, open: &Open) -> Result<UnitFacts, ApiError> {
     // By the same rules as a target.
     ProcessSelector::parse(&TargetRequest { unit: Some(name.to_owned()), ..TargetRequest::default() })?;
-    let unit = services::look(name)?;
+    let unit = services::look(name, &spared(caller, open).for_looks())?;
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     Ok(unit_facts(unit, now))
 }
@@ -132,13 +134,13 @@ fn unit_facts(unit: Unit, now: Duration) -> UnitFacts {
     UnitFacts { active: unit.active, sub: unit.sub, restarts: unit.restarts, active_for }
 }
 
-fn processes(target: &TargetRequest, caller: Caller) -> Result<ProcessFacts, ApiError> {
+fn processes(target: &TargetRequest, caller: Caller, open: &Open) -> Result<ProcessFacts, ApiError> {
     let selector = ProcessSelector::parse(target)?;
     let all = Running::all().map_err(|error| {
         ApiError::new(ErrorCode::Unavailable, format!("look at the processes of this host: {error}"))
     })?;
-    let spared = Spared::of(caller.process(), &all);
-    let matcher = match Matcher::new(&selector, &Identity::of(caller)) {
+    let spared = spared(caller, open).for_looks();
+    let matcher = match Matcher::new(&selector, &Identity::of(caller), &spared) {
         // A unit that is not up has no control group.
         Err(error) if error.code == ErrorCode::TargetNotFound => return Ok(ProcessFacts::default()),
         matcher => matcher?,

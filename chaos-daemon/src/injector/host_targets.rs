@@ -6,10 +6,11 @@ use std::fs;
 use std::time::Duration;
 
 use super::aside::Places;
+use crate::fault;
 use crate::host::addresses::{Addressed, interfaces};
 use crate::host::listening::{Listening, listening, owners};
-use crate::host::vital::is_vital_unit;
-use crate::host::{Identity, NetNs, Running, Spared, budget};
+use crate::host::protected;
+use crate::host::{Aim, Identity, NetNs, Open, Running, Spared, budget};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::request::host_targets::{GroupTarget, HostTargets, InterfaceTarget, Listener, PortTarget, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -35,17 +36,17 @@ static PLACES: Places = Places::new(2, 1, Some(LONGEST), "lists of targets");
 /// When the processes of this host cannot be read, or looking takes too much of a processor.
 pub(super) async fn find(
     entrance: Entrance,
-    caller: Caller,
+    (caller, open): (Caller, Open),
     with_processes: Result<(), ApiError>,
     wanted: Wanted,
 ) -> Result<HostTargets, ApiError> {
-    let look = move || Ok(look(&entrance, caller, with_processes)?.only(&wanted));
+    let look = move || Ok(look(&entrance, (caller, &open), with_processes)?.only(&wanted));
     PLACES.look(caller.into(), look).await
 }
 
 fn look(
     entrance: &Entrance,
-    caller: Caller,
+    (caller, open): (Caller, &Open),
     with_processes: Result<(), ApiError>,
 ) -> Result<HostTargets, ApiError> {
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -78,7 +79,7 @@ fn look(
             let owned = whose(&sockets, &all, entrance.identity());
             let owned = owned.map_err(|error| failed("whose the sockets are", &error))?;
             found.ports = ports(sockets, &all, &owned);
-            let spared = Spared::of(caller.process(), &all);
+            let spared = fault::spared(caller, open);
             (found.units, found.containers, found.cgroups) = groups(&all, &spared);
         }
         Err(error) => {
@@ -185,8 +186,8 @@ fn groups(all: &[Running], spared: &Spared) -> (Vec<GroupTarget>, Vec<GroupTarge
         }
     }
     let mut units = units.told();
-    for unit in units.iter_mut().filter(|unit| unit.protected.is_none() && is_vital_unit(&unit.name)) {
-        unit.protected = Some("this host or its operator needs it".to_owned());
+    for unit in units.iter_mut().filter(|unit| unit.protected.is_none()) {
+        unit.protected = protected::unit(&unit.name, spared).map(|protected| protected.to_string());
     }
     (units, containers.told(), cgroups.told())
 }
@@ -215,7 +216,9 @@ impl<'a> Groups<'a> {
         let group = self.0.entry(name.to_owned()).or_default();
         group.processes += 1;
         group.programs.insert(&process.name);
-        group.protected = group.protected.or_else(|| process.vital(spared));
+        group.protected = group
+            .protected
+            .or_else(|| process.protected(Aim::AtPlace, spared).map(|protected| protected.why));
     }
 
     fn told(self) -> Vec<GroupTarget> {
@@ -235,7 +238,8 @@ mod tests {
 
     use super::*;
     use crate::host::ProcessId;
-    use crate::host::vital::Nearness;
+    use crate::host::nearness::Nearness;
+    use crate::host::process::Owner;
 
     fn process(pid: i32, name: &str, cgroup: &str) -> Running {
         Running {
@@ -248,6 +252,8 @@ mod tests {
             cgroup: Some(PathBuf::from(cgroup)),
             of_kernel: false,
             nearness: Nearness { of_this_host: true, in_this_network: true },
+            owner: Owner::default(),
+            listens: false,
             tracer: 0,
         }
     }
@@ -288,7 +294,7 @@ mod tests {
         let nobody = Caller::Vsock { cid: 7 };
         let entrance = Entrance::new(nobody, &BTreeSet::new());
         let denied = ApiError::new(ErrorCode::PolicyDenied, "not allowed");
-        let found = look(&entrance, nobody, Err(denied)).unwrap();
+        let found = look(&entrance, (nobody, &Open::default()), Err(denied)).unwrap();
         let mine = found.ports.iter().find(|it| it.port == port && it.protocol == "tcp").unwrap();
         assert_eq!(mine.owner, None);
         assert!(found.interfaces.iter().any(|it| it.interface == "lo"), "{found:?}");

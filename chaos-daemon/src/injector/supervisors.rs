@@ -83,7 +83,6 @@ mod tests {
 
     use super::*;
     use crate::fault::work::SignalWork;
-    use crate::host::Spared;
     use crate::spec::ProcessSelector;
     use crate::spec::TargetRequest;
     use crate::spec::process::Volleys;
@@ -99,7 +98,7 @@ mod tests {
             selector: ProcessSelector::parse(&target).unwrap(),
             programs: Vec::new(),
             targets: vec![id],
-            spared: Spared::default(),
+            spared: Box::default(),
             volleys: Volleys { signal: 9, times: 1, interval: Duration::ZERO, jitter: Duration::ZERO },
         });
         // It executes its program a moment after it is there: until then it is this program, as its parent is.

@@ -108,8 +108,14 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
     let entrance = Entrance::new(caller, permit.fault_netns());
     let target = fault.effect.traffic();
-    let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance));
+    let spared = fault::spared(caller, permit.open());
+    // What is only delayed or lost to others may be the caller's own.
+    let of_packets = spared.with_session();
+    let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance, &of_packets));
     let target = target.transpose()?;
+    if let Some(target) = &target {
+        fault::refuse_cut(&fault.effect, target, &permit, &site.home)?;
+    }
     let directions = fault.effect.traffic().map(|traffic| traffic.directions.clone()).unwrap_or_default();
     let target = target.map(|target| spot(target, site.attach, &directions)).transpose()?;
     let eyes = Eyes {
@@ -117,6 +123,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
         named: &named,
         permit: &permit,
         caller,
+        spared: &spared,
         entrance: &entrance,
         home: &site.home,
         runtime_dir: &site.runtime_dir,

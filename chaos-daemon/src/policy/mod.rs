@@ -17,6 +17,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::host::Open;
 use crate::host::program::{Foreign, Programs, is_plain, own};
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
@@ -95,6 +96,8 @@ pub struct Policy {
     pub experiments: ExperimentRules,
     /// Which of these rules hold for single faults. Default: all.
     pub single_faults: SingleFaultRules,
+    /// What of this host is open to faults that is closed by default.
+    pub open: Open,
     /// Traffic that no fault touches, whatever its rule says.
     pub protect: Protected,
     /// The beginning of the SHA-256 of its text, by which one is told from another.
@@ -144,6 +147,7 @@ impl Default for Policy {
             host_limits: HostLimits::default(),
             experiments: ExperimentRules::default(),
             single_faults: SingleFaultRules::default(),
+            open: Open::default(),
             protect: Protected::default(),
             digest: digest(""),
         }
@@ -169,14 +173,24 @@ pub struct Permit {
     fault_netns: BTreeSet<NetNsRule>,
     /// Of a plan: why the fault would be refused by itself now.
     pub refused_now: Option<String>,
+    open: Open,
 }
 
 impl Permit {
     fn of(policy: &Policy, refused_now: Option<String>) -> Self {
-        let Policy { protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, .. } =
+        let Policy { protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, open, .. } =
             policy.clone();
         let protected = protect.clone();
-        Self { protected, protect, critical_interfaces, load_cidrs, fault_paths, fault_netns, refused_now }
+        Self {
+            protected,
+            protect,
+            critical_interfaces,
+            load_cidrs,
+            fault_paths,
+            fault_netns,
+            open,
+            refused_now,
+        }
     }
 
     /// Traffic that the fault must spare.
@@ -214,6 +228,11 @@ impl Permit {
     /// The network namespaces that the policy names, so that they are entered whoever asks.
     pub fn fault_netns(&self) -> &BTreeSet<NetNsRule> {
         &self.fault_netns
+    }
+
+    /// What of this host is open.
+    pub fn open(&self) -> &Open {
+        &self.open
     }
 
     /// Whether connections may be opened to this address of another host.
@@ -349,6 +368,7 @@ impl Policy {
         credentials::check(&self.probe_credentials)?;
         self.windows.check()?;
         self.host_limits.check(HOST_LIMITS)?;
+        self.open.check()?;
         self.programs().map(|_| ())
     }
 

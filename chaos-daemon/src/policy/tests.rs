@@ -147,6 +147,20 @@ fn who_may_not_kill_may_send_no_signal_with_an_error() {
     assert!(refused.code == ErrorCode::PolicyDenied && refused.message.contains("process_kill"), "{refused}");
 }
 
+/// Lists have something, and numbers are at their defaults.
+fn assert_is_whole(open: &Open) {
+    let Open { programs, units, ports, file_systems, signal_paths, .. } = open;
+    let named = [programs.len(), units.len(), ports.len(), file_systems.len(), signal_paths.len()];
+    assert_eq!(named, [2, 1, 2, 1, 1]);
+    let said = [open.least_memory_mb, open.least_disk_mb, open.least_files, open.least_tasks];
+    assert!(said.iter().all(Option::is_some), "{said:?}");
+    let Open { host_wide_selectors, units_at_once, least_interval_ms, most_cpu_percent, .. } =
+        Open::default();
+    let switches =
+        (open.host_wide_selectors, open.units_at_once, open.least_interval_ms, open.most_cpu_percent);
+    assert_eq!(switches, (host_wide_selectors, units_at_once, least_interval_ms, most_cpu_percent));
+}
+
 #[test]
 fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
@@ -183,6 +197,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         probe_kubeconfigs,
         probe_credentials,
         experiments,
+        open,
         protect,
         digest: _,
     } = toml::from_str(&fields).unwrap();
@@ -203,6 +218,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     assert!(windows.time_zone.is_some() && windows.only.len() == 1 && windows.never.len() == 3);
     host_limits.check("host_limits").unwrap();
     assert_eq!((host_limits.all().len(), host_limits.for_seconds, not_production.len()), (6, 10, 1));
+    assert_is_whole(&open);
     // Switches are at their defaults.
     assert_eq!((&experiments, &single_faults), (&default.experiments, &default.single_faults));
     assert_eq!(production_markers, default.production_markers);
@@ -220,6 +236,10 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         "probe_kubeconfigs",
         "probe_credentials",
         "tcp_ports",
+        "host_wide_selectors",
+        "units_at_once",
+        "least_interval_ms",
+        "most_cpu_percent",
     ] {
         assert!(fields.contains(field), "{field} is not there");
     }

@@ -6,27 +6,27 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::not_found;
-use crate::host::cgroup::{below, level, mount, of_unit, vital_process};
-use crate::host::{Cgroup, CgroupRef, Lack};
+use crate::host::cgroup::{below, level, members, mount, of_unit};
+use crate::host::protected::{self, places, ways_in};
+use crate::host::{Aim, Cgroup, CgroupRef, Lack, Part, Running, Spared};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::CgroupSelector;
 
-/// Finds the group that is named, opens it, and refuses one in which, or below which, anything lives that this host or its
-/// operator cannot do without: PID 1, systemd and its services, the message bus, sshd and its sessions, what configures the
-/// host's network, this daemon.
+/// Finds the group that is named, opens it, and refuses one in which, or below which, anything lives that is protected
+/// ([`crate::host::protected`]) from a request for which these are `spared`, or that has more units than may be met at once.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`], or [`ErrorCode::TargetProtected`] with the process that protects it.
-pub fn resolve(selector: &CgroupSelector) -> Result<(CgroupRef, Cgroup), ApiError> {
-    resolve_with(selector, true)
+pub fn resolve(selector: &CgroupSelector, spared: &Spared) -> Result<(CgroupRef, Cgroup), ApiError> {
+    resolve_with(selector, spared, true)
 }
 
 /// As [`resolve`], for a holder that will join the group: others may be in it already, but it must not be frozen.
 ///
 /// # Errors
 /// As [`resolve`].
-pub fn resolve_to_join(selector: &CgroupSelector) -> Result<CgroupRef, ApiError> {
-    let (found, open) = resolve_with(selector, false)?;
+pub fn resolve_to_join(selector: &CgroupSelector, spared: &Spared) -> Result<CgroupRef, ApiError> {
+    let (found, open) = resolve_with(selector, spared, false)?;
     let frozen = open.read("cgroup.events").unwrap_or_default().lines().any(|line| line == "frozen 1");
     match frozen {
         false => Ok(found),
@@ -37,7 +37,11 @@ pub fn resolve_to_join(selector: &CgroupSelector) -> Result<CgroupRef, ApiError>
     }
 }
 
-fn resolve_with(selector: &CgroupSelector, holders: bool) -> Result<(CgroupRef, Cgroup), ApiError> {
+fn resolve_with(
+    selector: &CgroupSelector,
+    spared: &Spared,
+    holders: bool,
+) -> Result<(CgroupRef, Cgroup), ApiError> {
     let failed = |error: io::Error| not_found(format!("target.cgroup: look for it: {error}"));
     let mount = mount().map_err(failed)?.ok_or_else(|| {
         let lack = Lack::of_cgroup_v2("not mounted as a whole");
@@ -64,7 +68,13 @@ fn resolve_with(selector: &CgroupSelector, holders: bool) -> Result<(CgroupRef, 
         not_found(name.clone()).hint("`systemd-cgls` shows the cgroups; a unit has one while it is active")
     })?;
     let open = found.open().map_err(failed)?.ok_or_else(|| not_found(name))?;
-    refuse_vital(&mount, &found, holders)?;
+    if let CgroupSelector::Unit(name) = selector
+        && let Some(protected) = protected::unit(name, spared)
+    {
+        let text = format!("unit {name} is protected: {protected}");
+        return Err(ApiError::new(ErrorCode::TargetProtected, text).hint(protected.remedy()));
+    }
+    refuse_protected(&mount, &found, spared, holders)?;
     Ok((found, open))
 }
 
@@ -81,8 +91,8 @@ pub struct Service {
 ///
 /// # Errors
 /// As [`resolve`], and [`ErrorCode::UnsupportedKernel`] where the daemon does not see the whole hierarchy.
-pub fn resolve_service(selector: &CgroupSelector) -> Result<Service, ApiError> {
-    let (cgroup, _) = resolve(selector)?;
+pub fn resolve_service(selector: &CgroupSelector, spared: &Spared) -> Result<Service, ApiError> {
+    let (cgroup, _) = resolve(selector, spared)?;
     let failed = |error: io::Error| not_found(format!("target.cgroup: look for its place: {error}"));
     let mount = mount().map_err(failed)?.unwrap_or_default();
     let level = level(&mount, &cgroup.path).map_err(failed)?.ok_or_else(|| {
@@ -95,20 +105,28 @@ pub fn resolve_service(selector: &CgroupSelector) -> Result<Service, ApiError> {
     Ok(Service { cgroup, level })
 }
 
-fn refuse_vital(mount: &Path, group: &CgroupRef, holders: bool) -> Result<(), ApiError> {
-    let vital = vital_process(mount, &group.path, holders)
-        .map_err(|error| not_found(format!("target.cgroup: look at its processes: {error}")))?;
-    match vital {
+/// Refuses a group with somebody in it or below it who is protected; `holders` says whether those of faults are.
+fn refuse_protected(mount: &Path, group: &CgroupRef, spared: &Spared, holders: bool) -> Result<(), ApiError> {
+    let failed = |error: io::Error| not_found(format!("target.cgroup: look at its processes: {error}"));
+    let numbers = members(mount, &group.path).map_err(failed)?;
+    let mut inside: Vec<_> = numbers.into_iter().filter_map(Running::read).collect();
+    inside.retain(|process| holders || Part::named(&process.name) != Some(Part::Holder));
+    ways_in::mark(&mut inside).map_err(failed)?;
+    let path = group.path.display();
+    let found = inside.iter().find_map(|process| Some((process, process.protected(Aim::AtPlace, spared)?)));
+    if let Some((process, protected)) = found {
+        let (id, name) = (process.id.pid, &process.name);
+        let text = format!(
+            "cgroup {path} is protected: process {id} ({name}) is in it or below it, and {protected}"
+        );
+        return Err(ApiError::new(ErrorCode::TargetProtected, text).hint(protected.remedy()));
+    }
+    match places::too_many(inside.iter(), &spared.open) {
         None => Ok(()),
-        Some(vital) => Err(ApiError::new(
-            ErrorCode::TargetProtected,
-            format!(
-                "cgroup {} is protected: process {} ({}), which this host or its operator needs, is in it or below it",
-                group.path.display(),
-                vital.pid,
-                vital.name
-            ),
-        )
-        .hint("name the cgroup of one service")),
+        Some(_) if spared.only_looks => Ok(()),
+        Some((problem, line)) => {
+            Err(ApiError::new(ErrorCode::TargetProtected, format!("cgroup {path} is protected: {problem}"))
+                .hint(format!("name the cgroup of one service; {line} of the daemon's policy file opens it")))
+        }
     }
 }

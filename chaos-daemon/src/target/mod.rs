@@ -13,8 +13,8 @@ pub use cgroup::Service;
 pub use netns::Entrance;
 use netns::no_netns;
 
-use crate::host::Interface;
 use crate::host::netns::NetNs;
+use crate::host::{Interface, Spared};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::traffic::no_service_on_arrival;
 use crate::spec::{Direction, Traffic, Whose};
@@ -35,7 +35,7 @@ pub struct NetworkTarget {
 }
 
 /// Resolves the target of a network fault. `named` are the addresses of the host it names, if it names one. `home` is the namespace of
-/// a target that names none: that of the calling thread.
+/// a target that names none: that of the calling thread. Of a service nobody may be in it who has to be `spared`.
 ///
 /// # Errors
 /// [`ErrorCode::TargetNotFound`] names what does not exist, [`ErrorCode::PolicyDenied`] a namespace that may not be entered.
@@ -44,12 +44,13 @@ pub fn resolve(
     named: &[IpNet],
     home: &NetNs,
     entrance: &Entrance,
+    spared: &Spared,
 ) -> Result<NetworkTarget, ApiError> {
     let (netns_name, service) = match &traffic.whose {
         None => (traffic.netns.clone(), None),
-        Some(Whose::Cgroup(group)) => (traffic.netns.clone(), Some(cgroup::resolve_service(group)?)),
+        Some(Whose::Cgroup(group)) => (traffic.netns.clone(), Some(cgroup::resolve_service(group, spared)?)),
         Some(Whose::Processes(selector)) => {
-            let scope = scope::of_packets(selector, home, entrance)?;
+            let scope = scope::of_packets(selector, home, entrance, spared)?;
             if scope.service.is_some() && traffic.directions.contains(&Direction::Ingress) {
                 return Err(no_service_on_arrival().into());
             }

@@ -39,8 +39,13 @@ struct Meant {
 ///
 /// # Errors
 /// As [`process::resolve`] and [`Entrance::open`], and [`ErrorCode::InvalidParameter`] with whom they share what they are in.
-pub fn of_packets(selector: &ProcessSelector, home: &NetNs, entrance: &Entrance) -> Result<Scope, ApiError> {
-    let meant = Meant::find(selector, entrance.identity())?;
+pub fn of_packets(
+    selector: &ProcessSelector,
+    home: &NetNs,
+    entrance: &Entrance,
+    spared: &Spared,
+) -> Result<Scope, ApiError> {
+    let meant = Meant::find(selector, entrance.identity(), spared)?;
     let (first, inode) = meant.namespace(selector)?;
     let name = format!("/proc/{}/ns/net", first.id.pid);
     let gone =
@@ -56,7 +61,7 @@ pub fn of_packets(selector: &ProcessSelector, home: &NetNs, entrance: &Entrance)
     }
     let shared = at_home || meant.stranger(|other| inode_of(other.id.pid) == Some(inode)).is_some();
     let service = match shared {
-        true => Some(cgroup::resolve_service(&meant.group(selector)?)?),
+        true => Some(cgroup::resolve_service(&meant.group(selector)?, spared)?),
         false => None,
     };
     Ok(Scope { netns_name: (!at_home).then_some(name), netns, service })
@@ -66,20 +71,19 @@ pub fn of_packets(selector: &ProcessSelector, home: &NetNs, entrance: &Entrance)
 ///
 /// # Errors
 /// As [`of_packets`], of processes.
-pub fn group(whose: &Whose, identity: &Identity) -> Result<CgroupSelector, ApiError> {
+pub fn group(whose: &Whose, identity: &Identity, spared: &Spared) -> Result<CgroupSelector, ApiError> {
     match whose {
         Whose::Cgroup(group) => Ok(group.clone()),
-        Whose::Processes(selector) => Meant::find(selector, identity)?.group(selector),
+        Whose::Processes(selector) => Meant::find(selector, identity, spared)?.group(selector),
     }
 }
 
 impl Meant {
-    fn find(selector: &ProcessSelector, identity: &Identity) -> Result<Self, ApiError> {
+    fn find(selector: &ProcessSelector, identity: &Identity, spared: &Spared) -> Result<Self, ApiError> {
         let all = Running::all().map_err(|error| {
             ApiError::new(ErrorCode::InjectionFailed, format!("look at the processes of this host: {error}"))
         })?;
-        let spared = Spared::of(0, &all);
-        let selection = process::resolve(selector, identity, all.clone(), &spared)?;
+        let selection = process::resolve(selector, identity, all.clone(), spared)?;
         let mut meant = Self { all, hit: selection.hit, family: BTreeSet::new(), ours: spared.program };
         meant.family = meant.hit.iter().map(|process| process.id).collect();
         // Each round takes in one more generation.
@@ -165,6 +169,7 @@ fn ambiguous(selector: &ProcessSelector, problem: &str) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::protected::own_program;
 
     #[test]
     fn what_groups_share_is_what_they_are_both_below() {
@@ -187,8 +192,9 @@ mod tests {
             share: crate::spec::Share::ALL,
             seed: 0,
         };
+        let spared = Spared { program: own_program(), ..Spared::default() };
         // This process runs the program of the daemon, as far as this process can know: it is never a target.
-        let refused = group(&Whose::Processes(me), &Identity::ROOT).unwrap_err();
+        let refused = group(&Whose::Processes(me), &Identity::ROOT, &spared).unwrap_err();
         assert_eq!(refused.code, ErrorCode::TargetProtected, "{refused}");
     }
 }

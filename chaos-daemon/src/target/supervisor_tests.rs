@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::host::ProcessId;
-use crate::host::vital::Nearness;
+use crate::host::nearness::Nearness;
+use crate::host::process::Owner;
 
 const KILL: i32 = 9;
 const TERM: i32 = 15;
@@ -18,6 +19,8 @@ fn running(pid: i32, parent: i32, name: &str, group: &str) -> Running {
         cgroup: Some(group.into()),
         of_kernel: false,
         nearness: Nearness { of_this_host: true, in_this_network: true },
+        owner: Owner::default(),
+        listens: false,
         tracer: 0,
     }
 }

@@ -18,6 +18,7 @@ use super::stranger::{GROUP, Stranger};
 use super::values::Names;
 use super::walk::Known;
 use crate::cgroup::Cgroup;
+use crate::daemon::ROOM;
 use crate::error::{Error, Result};
 use crate::late::HANG;
 use crate::measure::Echo;
@@ -57,7 +58,8 @@ impl Stage {
         let (sleeper, group) = (Killed(sleep()?), Cgroup::new()?);
         let policy = crate::daemon::folder_of_roots("policy")?;
         let path = policy.path().join("policy.toml");
-        fs::write(&path, format!("max_active = {MOST_FAULTS}\n")).map_err(Error::io("write", "a policy"))?;
+        fs::write(&path, format!("max_active = {MOST_FAULTS}\n{ROOM}least_disk_mb = 0\n"))
+            .map_err(Error::io("write", "a policy"))?;
         let daemon = Daemon::start_with(|command| {
             pair.near.place(command);
             command.args(["--socket-group", GROUP]).arg("--policy").arg(&path).env("CANARY", SECRET);

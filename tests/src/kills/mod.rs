@@ -13,7 +13,7 @@ use chaos_daemon::kernel::process::{Process as Pinned, ProcessId};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::daemon::binary;
+use crate::daemon::{ROOM, binary, policy_file};
 use crate::kinds::sign::Sign;
 use crate::late::HANG;
 use crate::netns::output;
@@ -230,7 +230,11 @@ impl Place {
     }
 
     fn daemon(&self) -> Result<(Daemon, Mcp)> {
-        let daemon = Daemon::start_with(|command| self.kind.attach.configure(command))?;
+        let policy = policy_file(ROOM)?;
+        let daemon = Daemon::start_with(|command| {
+            self.kind.attach.configure(command);
+            command.arg("--policy").arg(policy.path());
+        })?;
         let mcp = daemon.mcp()?;
         Ok((daemon, mcp))
     }

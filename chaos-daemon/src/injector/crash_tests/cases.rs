@@ -183,7 +183,7 @@ fn planned(effect: &Effect, node: &FakeNode, place: &Place<'_>) -> Result<Plan, 
     let unit = |name: &String| talk_on(node, async |systemd| systemd.unit(name).await).unwrap();
     let crowd = Crowd {
         selection: Selection { hit: Vec::new(), spared: Vec::new(), left_out: Vec::new() },
-        spared: Spared { session: Vec::new(), program: None },
+        spared: Spared::default(),
         programs: Vec::new(),
     };
     let callers = Callers {
@@ -272,6 +272,7 @@ fn taken(what: &Hoard, ramp: Duration) -> Result<Plan, ApiError> {
             in_memory: false,
         },
         memory,
+        least: 0,
         closed: None,
     };
     match what {
@@ -288,7 +289,7 @@ fn taken(what: &Hoard, ramp: Duration) -> Result<Plan, ApiError> {
         }
         Hoard::Port(port) => Ok(fault::port_in_use::plan(*port)),
         Hoard::Tasks { count } => {
-            fault::pids::plan(*count, ramp, None, Tasks { used: 0, most: MUCH, own_room: None })
+            fault::pids::plan(*count, ramp, None, Tasks { used: 0, most: MUCH, own_room: None }, 512)
         }
     }
 }
@@ -311,7 +312,7 @@ fn out_of_memory(memory: Memory) -> OomGround {
             id: ProcessId { pid: 1000, start_time: 1 },
             name: "x".into(),
             weight: Weight { bytes: 1 << 20, adjustment: 0 },
-            vital: None,
+            protected: None,
         }],
         holder: Weight { bytes: 0, adjustment: -1000 },
     }

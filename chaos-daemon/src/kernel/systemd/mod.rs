@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod fake;
+mod needed;
 
 use std::collections::HashMap;
 use std::io;

@@ -149,7 +149,7 @@ fn a_holder_joins_the_cgroup_that_is_named_and_leaves_it_with_the_fault(_: &Cont
     let procs = victim.read("cgroup.procs")?;
     assert!(procs.lines().any(|pid| holder(&daemon).is_ok_and(|own| own.pid.to_string() == pid)), "{procs}");
     // A second one may join, and what would stop the first one's heartbeat may not.
-    let memory = fault(json!({"resource": "memory", "memory_mb": 8, "reserve_mb": 64})).named("memory");
+    let memory = fault(json!({"resource": "memory", "memory_mb": 8, "reserve_mb": 256})).named("memory");
     memory.clone().aimed(target.clone()).inject(&mcp)?;
     assert_eq!(members()?, 3);
     let pause = Fault::new("pause").aimed(target.clone()).inject(&mcp);

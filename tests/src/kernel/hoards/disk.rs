@@ -90,7 +90,7 @@ fn room_is_given_back_when_the_lease_runs_out(_: &Context) -> TestResult {
 
 fn a_file_system_filled_to_the_brim_takes_no_more_and_no_file_is_seen(_: &Context) -> TestResult {
     on_a_file_system(|path| {
-        let daemon = Daemon::start()?;
+        let daemon = Daemon::start_under("[open]\nleast_disk_mb = 0\n")?;
         let mcp = daemon.mcp()?;
         let file = path.join("a file");
         let write = || File::create(&file).and_then(|mut file| file.write_all(&[1; 65_536]));

@@ -33,7 +33,7 @@ const TAKEN: u64 = 64;
 
 fn fault() -> Fault {
     Fault::new("resource_exhaustion")
-        .with(json!({"resource": "memory", "memory_mb": TAKEN, "reserve_mb": 64}))
+        .with(json!({"resource": "memory", "memory_mb": TAKEN, "reserve_mb": 256}))
 }
 
 fn resident(holder: Option<&Process>) -> Result<u64> {
@@ -73,7 +73,7 @@ fn used_on_the_host() -> Result<u64> {
 }
 
 fn the_host_has_less_memory_available_while_the_fault_lasts(_: &Context) -> TestResult {
-    let fault = fault().with(json!({"resource": "memory", "memory_mb": MUCH, "reserve_mb": 64}));
+    let fault = fault().with(json!({"resource": "memory", "memory_mb": MUCH, "reserve_mb": 256}));
     Ok(shows_on_the_host(&fault, MUCH * MIB, used_on_the_host)?)
 }
 
@@ -82,14 +82,14 @@ fn a_percentage_of_the_host_s_memory_is_missing_there_while_the_fault_lasts(_: &
     let (total, _) = of_the_host()?;
     let percent = (100.0 * (MUCH * MIB) as f64 / total as f64).max(1.0);
     let asked = (percent / 100.0 * total as f64) as u64;
-    let fault = fault().with(json!({"resource": "memory", "memory_percent": percent, "reserve_mb": 64}));
+    let fault = fault().with(json!({"resource": "memory", "memory_percent": percent, "reserve_mb": 256}));
     Ok(shows_on_the_host(&fault, asked, used_on_the_host)?)
 }
 
 fn memory_grows_along_its_ramp_and_its_holder_is_the_first_to_be_killed(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let params = json!({"resource": "memory", "memory_mb": TAKEN, "reserve_mb": 64, "ramp_seconds": 2});
+    let params = json!({"resource": "memory", "memory_mb": TAKEN, "reserve_mb": 256, "ramp_seconds": 2});
     let fault = fault().with(params);
     let start = Instant::now();
     let answer = fault.inject(&mcp)?;
@@ -123,7 +123,7 @@ fn memory_of_a_cgroup_is_a_share_of_its_limit_and_counts_there(_: &Context) -> T
     let victim = Victim::new(&["memory"])?;
     let daemon = Daemon::start()?;
     let mcp = daemon.mcp()?;
-    let share = json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 64});
+    let share = json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 256});
     let fault = fault().aimed(json!({"cgroup": victim.name()})).with(share);
     let refused = fault.inject(&mcp);
     assert!(
@@ -184,7 +184,7 @@ const LARGE: usize = 50;
 const STRIKES: u32 = 4;
 
 fn oom(victim: &Victim) -> Fault {
-    let params = json!({"resource": "memory", "oom": true, "reserve_mb": 64});
+    let params = json!({"resource": "memory", "oom": true, "reserve_mb": 256});
     Fault::new("resource_exhaustion").with(params).aimed(json!({"cgroup": victim.name()}))
 }
 
@@ -223,7 +223,7 @@ fn memory_of_a_cgroup_runs_out_when_asked_and_the_kernel_kills_there_and_nobody_
 /// Without being asked to kill, and everybody lives.
 fn takes_all_that_it_can(daemon: &Daemon, victim: &mut Victim) -> Result<()> {
     let mcp = daemon.mcp()?;
-    let all = json!({"resource": "memory", "memory_percent": 100, "reserve_mb": 64});
+    let all = json!({"resource": "memory", "memory_percent": 100, "reserve_mb": 256});
     let harmless = Fault::new("resource_exhaustion").with(all).aimed(json!({"cgroup": victim.name()}));
     let answer = harmless.inject(&mcp)?;
     assert_eq!(answer["evidence"]["shortfall"], "reserve", "{answer}");

@@ -20,6 +20,9 @@ const RESTART: Duration = Duration::from_millis(50);
 /// Longer than the time between two volleys here, by much.
 const QUIET: Duration = Duration::from_millis(900);
 
+/// More often than a policy lets by default.
+const OFTEN: &str = "[open]\nleast_interval_ms = 100\n";
+
 fn again_and_again(program: &Program) -> Fault {
     on("process_kill", program).with(json!({"times": 1000, "interval_seconds": 0.2, "jitter_ms": 50}))
 }
@@ -111,7 +114,7 @@ fn without_a_supervisor_the_status_says_so(_: &Context) -> TestResult {
 fn a_repeat_hits_whoever_has_come_and_a_removal_prevents_the_next(_: &Context) -> TestResult {
     let program = Program::new()?;
     let supervisor = program.supervise(RESTART)?;
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start_under(OFTEN)?;
     let mcp = daemon.mcp()?;
     let fault = again_and_again(&program);
     fault.inject(&mcp)?;
@@ -146,7 +149,7 @@ fn a_signal_that_a_process_survives_ends_nobody(_: &Context) -> TestResult {
 fn the_death_of_the_holder_ends_the_repeats(_: &Context) -> TestResult {
     let program = Program::new()?;
     let supervisor = program.supervise(RESTART)?;
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start_under(OFTEN)?;
     let mcp = daemon.mcp()?;
     let before: Vec<i32> = daemon.holders().iter().map(|holder| holder.pid).collect();
     let fault = again_and_again(&program);
@@ -165,7 +168,7 @@ fn the_death_of_the_holder_ends_the_repeats(_: &Context) -> TestResult {
 fn the_death_of_the_injector_ends_the_repeats(_: &Context) -> TestResult {
     let program = Program::new()?;
     let supervisor = program.supervise(RESTART)?;
-    let mut daemon = Daemon::start()?;
+    let mut daemon = Daemon::start_under(OFTEN)?;
     again_and_again(&program).inject(&daemon.mcp()?)?;
     assert_repeats(&supervisor);
     let processes = daemon.processes();
@@ -179,7 +182,7 @@ fn the_death_of_the_injector_ends_the_repeats(_: &Context) -> TestResult {
 fn no_signal_is_sent_when_the_lease_is_over(_: &Context) -> TestResult {
     let program = Program::new()?;
     let supervisor = program.supervise(RESTART)?;
-    let mut daemon = Daemon::start()?;
+    let mut daemon = Daemon::start_under(OFTEN)?;
     again_and_again(&program).inject(&daemon.mcp()?)?;
     assert_repeats(&supervisor);
     // The holder goes on, and hears nothing any more.
@@ -195,7 +198,7 @@ fn no_signal_is_sent_when_the_lease_is_over(_: &Context) -> TestResult {
 fn repeats_end_with_the_time_of_the_fault(_: &Context) -> TestResult {
     let program = Program::new()?;
     let supervisor = program.supervise(RESTART)?;
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start_under(OFTEN)?;
     let mcp = daemon.mcp()?;
     let before = Residue::take(&[])?;
     let fault = again_and_again(&program).lasting(Duration::from_secs(3));

@@ -3,6 +3,7 @@
 
 mod kills;
 mod pauses;
+mod protected;
 mod proxies;
 mod targets;
 
@@ -23,7 +24,7 @@ const LEASE: Duration = Duration::from_secs(3);
 
 /// Every test of this module.
 pub(super) fn all() -> Vec<KernelTest> {
-    [targets::TESTS, kills::TESTS, pauses::TESTS, proxies::TESTS].concat()
+    [targets::TESTS, kills::TESTS, pauses::TESTS, protected::TESTS, proxies::TESTS].concat()
 }
 
 /// A fault of those who run this program.

@@ -200,7 +200,14 @@ fn a_preview_of_a_fault_of_a_place_names_who_is_there(_: &Context) -> TestResult
     // What is everybody's is nobody's in particular, and chaosctl says so.
     assert!(there("timeout", &json!({"interface": "lo", "cidr": "127.0.0.9"}), json!({}))?.is_null());
     let mut command = Command::new(binary("chaosctl")?);
-    command.arg("--socket").arg(daemon.socket()).args(["targets", "timeout", "--interface", "lo"]);
+    command.arg("--socket").arg(daemon.socket()).args([
+        "targets",
+        "timeout",
+        "--interface",
+        "lo",
+        "--cidr",
+        "127.0.0.9",
+    ]);
     let said = command.output()?;
     let words = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(!said.status.success() && words.contains("the whole host's"), "{words}");
@@ -273,7 +280,7 @@ fn who_comes_in_the_place_of_a_process_below_another_is_seen_there(_: &Context) 
 fn whoever_the_host_or_the_caller_needs_is_refused_or_left_out_by_name(_: &Context) -> TestResult {
     let program = Program::new()?;
     let worker = program.start(0, "plain")?;
-    let daemon = Daemon::start()?;
+    let daemon = Daemon::start_under("[open]\nhost_wide_selectors = true\nunits_at_once = 1000\n")?;
     let guard = Guard::start(&daemon)?;
     let mcp = daemon.mcp()?;
     let me = std::process::id();

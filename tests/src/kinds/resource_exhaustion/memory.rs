@@ -50,7 +50,7 @@ pub(super) const ENDED: Ended =
 pub(super) const SHARE: Limited = of_memory(
     "memory of a limit",
     None,
-    || json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 64}),
+    || json!({"resource": "memory", "memory_percent": 50, "reserve_mb": 256}),
     "has no limit of memory",
 );
 

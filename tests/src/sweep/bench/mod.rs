@@ -14,7 +14,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
-use crate::daemon::binary;
+use crate::daemon::{ROOM, binary, policy_file};
 use crate::fault::Fault;
 use crate::kernel::Attach;
 use crate::kinds::aims::{Aims, NOBODYS_UNIT};
@@ -154,8 +154,10 @@ impl Bench {
     /// A daemon that has its warm holder waiting.
     pub(crate) fn ready(&mut self) -> Result<(&Daemon, &Mcp)> {
         if self.running.is_none() {
+            let policy = policy_file(ROOM)?;
             let daemon = Daemon::start_program(self.program, |command| {
                 self.attach.configure(command);
+                command.arg("--policy").arg(policy.path());
                 command.envs(self.environment.iter().map(|(name, value)| (name, value)));
             })?;
             self.running = Some(Running { mcp: daemon.mcp()?, daemon });

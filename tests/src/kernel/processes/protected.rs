@@ -1,0 +1,180 @@
+//! Who is protected by a rule, and is called like anybody: real processes, of root and of another user.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use nix::libc;
+use nix::pty::openpty;
+use nix::unistd::setsid;
+
+use super::*;
+use crate::cgroup::Cgroup;
+use crate::daemon::{NOBODY, policy_file, run_as_nobody};
+use crate::kernel::oracle::Fake;
+use crate::netns::NetNs;
+use crate::process::{Killed, Process, wait_for};
+
+tests![
+    roots_process_in_no_unit_is_refused_to_a_user_and_not_to_root,
+    who_listens_where_operators_come_in_is_refused_to_everybody,
+    who_is_at_the_terminal_of_another_is_refused_to_root_too,
+    what_the_table_names_is_refused_until_the_policy_opens_it,
+    an_expression_that_means_the_whole_host_is_refused_and_so_are_hasty_volleys,
+];
+
+/// A port of remote desktops.
+const DESKTOP: u16 = 3389;
+
+/// A process that does nothing, in a session of its own.
+fn sleeper(configure: impl FnOnce(&mut Command)) -> Result<Killed> {
+    let mut command = Command::new("sleep");
+    command.arg("3600").stdin(Stdio::null());
+    // SAFETY: between fork and exec only setsid(2) is called, which is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| setsid().map(drop).map_err(Into::into));
+    }
+    configure(&mut command);
+    let sleeper = command.spawn().map(Killed).map_err(Error::io("start", "sleep"))?;
+    let pid = sleeper.0.id().cast_signed();
+    wait_for("start of sleep", || Process::read(pid).is_some_and(|it| it.arguments.len() == 2))?;
+    Ok(sleeper)
+}
+
+/// What a user without rights is told who has a signal sent to a process that takes no notice of it.
+fn sent_by_nobody(daemon: &Daemon, target: &[&str]) -> Result<(bool, String)> {
+    let socket = format!("--socket={}", daemon.socket().display());
+    let kill = ["inject", "process_kill", "--signal=SIGCONT", "--name=n", "--for=1s"];
+    let output = run_as_nobody("chaosctl", &[&[&*socket], &kill[..], target].concat())?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+fn roots_process_in_no_unit_is_refused_to_a_user_and_not_to_root(_: &Context) -> TestResult {
+    // Of no unit, also where the test is in one.
+    let group = Cgroup::new()?;
+    let roots = sleeper(|_| {})?;
+    let own = sleeper(|command| {
+        command.uid(NOBODY).gid(NOBODY);
+    })?;
+    group.set("cgroup.procs", &roots.0.id().to_string())?;
+    let open = |rule: &str| -> Result<Daemon> {
+        let policy = policy_file(rule)?;
+        Daemon::start_with(|command| {
+            command.args(["--socket-group", "nogroup", "--policy"]).arg(policy.path());
+        })
+    };
+    let pid = |process: &Killed| format!("--pid={}", process.0.id());
+    {
+        let daemon = open("")?;
+        let roots_path = std::fs::read_link(format!("/proc/{}/exe", roots.0.id()))?;
+        let exe = format!("--exe={}", roots_path.display());
+        for target in [&[&*pid(&roots)][..], &[&*pid(&roots), "--command=sleep"], &[&*exe, &*pid(&roots)]] {
+            let (sent, words) = sent_by_nobody(&daemon, target)?;
+            assert!(!sent && words.contains("it is in no unit, and not the caller's"), "{target:?}: {words}");
+            assert!(words.contains("`programs = [\"sleep\"]` in the table `[open]`"), "{words}");
+        }
+        let (sent, words) = sent_by_nobody(&daemon, &[&*pid(&own)])?;
+        assert!(sent, "one's own: {words}");
+        daemon.mcp()?.call_tool("chaos_stop", json!({}))?.ok()?;
+        let fault =
+            Fault::new("process_kill").aimed(json!({"pid": roots.0.id()})).with(json!({"signal": "SIGCONT"}));
+        fault.inject(&daemon.mcp()?)?;
+        fault.remove(&daemon.mcp()?)?;
+    }
+    let (sent, words) = sent_by_nobody(&open("[open]\nprograms = [\"sleep\"]\n")?, &[&*pid(&roots)])?;
+    assert!(sent, "opened: {words}");
+    Ok(Outcome::Pass)
+}
+
+fn who_listens_where_operators_come_in_is_refused_to_everybody(_: &Context) -> TestResult {
+    let namespace = NetNs::new()?;
+    let bind = |port| namespace.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)));
+    let listening = |port| -> Result<Killed> {
+        let socket = bind(port).map_err(Error::io("bind", "a port"))?;
+        sleeper(|command| {
+            command.stdin(Stdio::from(OwnedFd::from(socket)));
+        })
+    };
+    let (door, shop) = (listening(DESKTOP)?, listening(8080)?);
+    let daemon = Daemon::start_with(|command| namespace.place(command))?;
+    let mcp = daemon.mcp()?;
+    for kind in ["process_kill", "process_pause"] {
+        let (code, words) = refused(&mcp, kind, &json!({"pid": door.0.id()}), &json!({}))?;
+        assert!(code == "TARGET_PROTECTED" && words.contains("listens where operators come in"), "{words}");
+    }
+    let free = json!({"fault_name": "p", "fault_type": "process_kill", "target": {"pid": shop.0.id()}});
+    mcp.call_tool("chaos_plan", free)?.ok()?;
+    Ok(Outcome::Pass)
+}
+
+fn who_is_at_the_terminal_of_another_is_refused_to_root_too(_: &Context) -> TestResult {
+    let terminal = openpty(None, None).map_err(Error::sys("open", "a terminal"))?;
+    let at_terminal = sleeper(|command| {
+        command.uid(NOBODY).gid(NOBODY).stdin(Stdio::from(terminal.slave));
+        // SAFETY: between fork and exec only ioctl(2) is called, which is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| match libc::ioctl(0, libc::TIOCSCTTY, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+    })?;
+    let daemon = Daemon::start_under("[open]\nprograms = [\"sleep\"]\n")?;
+    let mcp = daemon.mcp()?;
+    for kind in ["process_kill", "process_pause"] {
+        let (code, words) = refused(&mcp, kind, &json!({"pid": at_terminal.0.id()}), &json!({}))?;
+        assert!(code == "TARGET_PROTECTED" && words.contains("has it at a terminal"), "{words}");
+        assert!(words.contains("nothing opens it"), "{words}");
+    }
+    Ok(Outcome::Pass)
+}
+
+fn what_the_table_names_is_refused_until_the_policy_opens_it(_: &Context) -> TestResult {
+    let group = Cgroup::new()?;
+    let runtime = Fake::start_as("containerd", "sleep", &["600"], Stdio::null())?;
+    group.set("cgroup.procs", &runtime.pid().to_string())?;
+    let target = json!({"pid": runtime.pid()});
+    {
+        let daemon = Daemon::start()?;
+        let mcp = daemon.mcp()?;
+        for target in [&target, &json!({"cgroup": group.name()})] {
+            let (code, words) = refused(&mcp, "process_kill", target, &json!({}))?;
+            assert!(code == "TARGET_PROTECTED" && words.contains("`programs = [\"containerd\"]`"), "{words}");
+        }
+    }
+    let daemon = Daemon::start_under("[open]\nprograms = [\"containerd\"]\n")?;
+    let fault = Fault::new("process_kill").aimed(target);
+    fault.inject(&daemon.mcp()?)?;
+    assert!(wait_until(HANG, || !runtime.runs()));
+    Ok(Outcome::Pass)
+}
+
+fn an_expression_that_means_the_whole_host_is_refused_and_so_are_hasty_volleys(_: &Context) -> TestResult {
+    let program = Program::new()?;
+    let worker = program.start(0, "plain")?;
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let often = json!({"times": 5, "interval_seconds": 1, "jitter_ms": 100});
+    for (target, params, code, line) in [
+        (json!({"command": "."}), json!({}), "TARGET_PROTECTED", "`host_wide_selectors = true`"),
+        (
+            json!({"command": ".", "share": 0.01}),
+            json!({}),
+            "TARGET_PROTECTED",
+            "`host_wide_selectors = true`",
+        ),
+        (
+            json!({"command": "plain$"}),
+            json!({"times": 2}),
+            "TARGET_PROTECTED",
+            "`host_wide_selectors = true`",
+        ),
+        (json!({"exe": program.path()}), often, "POLICY_DENIED", "`least_interval_ms = 900`"),
+    ] {
+        let (found, words) = refused(&mcp, "process_kill", &target, &params)?;
+        assert!(found == code && words.contains(line), "{target} {params}: {found} {words}");
+    }
+    assert!(worker.runs());
+    Ok(Outcome::Pass)
+}
