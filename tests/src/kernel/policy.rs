@@ -176,7 +176,9 @@ fn a_network_namespace_is_entered_for_root_for_whom_has_a_process_there_and_wher
         ("[\"/run/netns/*\"]", true),
         ("[\"*\"]", true),
     ] {
-        let (_folder, path) = policy(&format!("fault_netns = {rule}\n"))?;
+        // Of root's process it is the namespace that decides.
+        let rules = format!("fault_netns = {rule}\n[open]\nprograms = [\"sleep\"]\n");
+        let (_folder, path) = policy(&rules)?;
         let daemon = Daemon::start_with(|command| {
             command.args(["--socket-group", "nogroup", "--policy"]).arg(&path);
         })?;
