@@ -15,10 +15,13 @@ use std::fmt::Write;
 use super::Ready;
 use super::look::Eyes;
 use super::{Goal, HoardWork, Plan, Work, descriptors};
-use crate::host::Identity;
+use crate::host::listening::{listening, owners};
+use crate::host::process::numbers;
+use crate::host::protected::Rule;
 use crate::host::socket_file::SocketFile;
 use crate::host::socket_file::SparedSockets;
 use crate::host::supply::Descriptors;
+use crate::host::{Aim, Identity, Running};
 use crate::host::{NetNs, connections};
 use crate::policy::Permit;
 use crate::request::ApiError;
@@ -26,6 +29,7 @@ use crate::request::ErrorCode;
 use crate::spec::LifetimeClass;
 use crate::spec::sessions::Place;
 use crate::spec::sessions::{Amount, ConnectionLoad};
+use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -38,7 +42,9 @@ pub(super) fn prepare(load: &ConnectionLoad, eyes: &Eyes<'_>) -> Result<Ready, A
     let netns = load.netns.as_ref().map(|name| eyes.entrance.open(name)).transpose()?;
     let spared = match &load.server.place {
         Place::Tcp(address) => {
-            tcp(*address, eyes.permit, netns.as_ref().unwrap_or(eyes.home))?;
+            let there = netns.as_ref().unwrap_or(eyes.home);
+            tcp(*address, eyes.permit, there)?;
+            refuse_served_by_whom_the_host_needs(*address, there, eyes)?;
             SparedSockets::default()
         }
         Place::Unix(path) => unix(path, eyes.runtime_dir, identity)?,
@@ -68,6 +74,39 @@ fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiErr
         return Err(spared(format!("TCP port {port} of this host is protected by the policy")));
     }
     Ok(())
+}
+
+/// A load is felt by who serves: whom the table of names protects from being hit is protected from it, too.
+fn refuse_served_by_whom_the_host_needs(
+    address: SocketAddr,
+    netns: &NetNs,
+    eyes: &Eyes<'_>,
+) -> Result<(), ApiError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        ApiError::new(ErrorCode::InjectionFailed, format!("params.url: look who serves {address}: {error}"))
+    };
+    let mut sockets =
+        netns.inside(|| listening().map_err(io::Error::other)).map_err(|error| failed(&error))?;
+    sockets.retain(|socket| socket.protocol == "tcp" && socket.address.port() == address.port());
+    if sockets.is_empty() {
+        return Ok(());
+    }
+    let all = numbers().map_err(|error| failed(&error))?;
+    let owners = owners(&sockets, &all).map_err(|error| failed(&error))?;
+    let served = owners.into_values().filter_map(Running::read);
+    let mut protected =
+        served.filter_map(|process| Some((process.protected(Aim::AtProcess, eyes.spared)?, process)));
+    let needed = |rule: Rule| matches!(rule, Rule::Core | Rule::Table(_));
+    match protected.find(|(protected, _)| needed(protected.rule)) {
+        None => Ok(()),
+        Some((protected, process)) => {
+            let text = format!(
+                "{address} is served by process {} ({}), and {protected}",
+                process.id.pid, process.name
+            );
+            Err(spared(text).hint(protected.remedy()))
+        }
+    }
 }
 
 /// Looks at the file that is there now, and says which it may not be: another can be there at the next connection.

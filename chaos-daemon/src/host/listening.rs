@@ -1,4 +1,4 @@
-//! Who listens in this process's network namespace, and at which port.
+//! Who listens in the network namespace of a thread, and at which port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,8 +6,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use procfs::ProcResult;
-use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
+use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState};
+use procfs::process::Process;
+use procfs::{ProcError, ProcResult};
 
 use super::budget;
 use super::connections::unless_missing;
@@ -33,7 +34,10 @@ pub struct Listening {
 /// # Errors
 /// When procfs cannot be read. A kernel without IPv6 has none of it.
 pub fn listening() -> ProcResult<Vec<Listening>> {
-    let streams = tcp()?.into_iter().chain(unless_missing(tcp6())?);
+    // As this thread sees it, which may have entered another namespace than its process.
+    let thread = fs::read_link("/proc/thread-self").map_err(|error| ProcError::Io(error, None))?;
+    let here = Process::new_with_root(Path::new("/proc").join(thread))?;
+    let streams = here.tcp()?.into_iter().chain(unless_missing(here.tcp6())?);
     let streams = streams.filter(|entry| entry.state == TcpState::Listen).map(
         |TcpNetEntry { local_address, uid, inode, .. }| Listening {
             protocol: "tcp",
@@ -42,7 +46,7 @@ pub fn listening() -> ProcResult<Vec<Listening>> {
             inode,
         },
     );
-    let datagrams = udp()?.into_iter().chain(unless_missing(udp6())?);
+    let datagrams = here.udp()?.into_iter().chain(unless_missing(here.udp6())?);
     let datagrams = datagrams.filter(|entry| entry.state != UdpState::Established).map(
         |UdpNetEntry { local_address, uid, inode, .. }| Listening {
             protocol: "udp",

@@ -10,10 +10,12 @@ use nix::pty::openpty;
 use nix::unistd::setsid;
 
 use super::*;
+use crate::Pair;
 use crate::cgroup::Cgroup;
 use crate::daemon::{NOBODY, policy_file, run_as_nobody};
 use crate::kernel::oracle::Fake;
 use crate::netns::NetNs;
+use crate::pair::INTERFACE;
 use crate::process::{Killed, Process, wait_for};
 
 tests![
@@ -22,6 +24,9 @@ tests![
     who_is_at_the_terminal_of_another_is_refused_to_root_too,
     what_the_table_names_is_refused_until_the_policy_opens_it,
     an_expression_that_means_the_whole_host_is_refused_and_so_are_hasty_volleys,
+    a_load_of_a_database_is_refused_until_the_policy_opens_it,
+    what_cuts_everybody_off_is_refused_on_the_default_route_and_the_loopback_unless_it_is_narrowed,
+    system_folders_low_ports_and_small_reserves_are_refused_with_the_line_that_opens_them,
 ];
 
 /// A port of remote desktops.
@@ -176,5 +181,129 @@ fn an_expression_that_means_the_whole_host_is_refused_and_so_are_hasty_volleys(_
         assert!(found == code && words.contains(line), "{target} {params}: {found} {words}");
     }
     assert!(worker.runs());
+    Ok(Outcome::Pass)
+}
+
+fn a_load_of_a_database_is_refused_until_the_policy_opens_it(_: &Context) -> TestResult {
+    let namespace = NetNs::new()?;
+    let serving = |name: &str, port: u16| -> Result<Fake> {
+        let socket = namespace.run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
+        let socket = socket.map_err(Error::io("bind", "a port"))?;
+        Fake::start_as(name, "sleep", &["600"], Stdio::from(OwnedFd::from(socket)))
+    };
+    namespace.ip(&["link", "set", "lo", "up"])?;
+    let (_database, _shop) = (serving("postgres", 5432)?, serving("shop", 8080)?);
+    let load = |port: u16| json!({"url": format!("tcp://127.0.0.1:{port}"), "sessions": 1});
+    let target = json!({"netns": namespace.name()});
+    let plan = |daemon: &Daemon, port: u16| refused(&daemon.mcp()?, "connection_load", &target, &load(port));
+    {
+        let daemon = Daemon::start()?;
+        let (code, words) = plan(&daemon, 5432)?;
+        assert!(
+            code == "TARGET_PROTECTED" && words.contains("`programs = [\"postgres\"]`"),
+            "{code} {words}"
+        );
+        assert!(plan(&daemon, 8080).is_err(), "of a shop");
+    }
+    let opened = Daemon::start_under("[open]\nprograms = [\"postgres\"]\n")?;
+    assert!(plan(&opened, 5432).is_err(), "opened");
+    Ok(Outcome::Pass)
+}
+
+fn what_cuts_everybody_off_is_refused_on_the_default_route_and_the_loopback_unless_it_is_narrowed(
+    _: &Context,
+) -> TestResult {
+    let pair = Pair::new()?;
+    pair.near.ip(&["link", "set", "lo", "up"])?;
+    pair.near.ip(&["route", "add", "default", "via", "10.77.0.2"])?;
+    let start = |rules: &str| -> Result<Daemon> {
+        let policy = policy_file(rules)?;
+        Daemon::start_with(|command| {
+            pair.near.place(command);
+            command.arg("--policy").arg(policy.path());
+        })
+    };
+    let on = |interface: &str, more: &Value| {
+        let mut target = more.clone();
+        target["interface"] = json!(interface);
+        target
+    };
+    let cuts = [
+        ("network_partition", json!({})),
+        ("timeout", json!({})),
+        ("error", json!({})),
+        ("dns_error", json!({"answer": "nxdomain"})),
+    ];
+    {
+        let daemon = start("")?;
+        let mcp = daemon.mcp()?;
+        for (kind, params) in &cuts {
+            for device in [INTERFACE, "lo"] {
+                let (code, words) = refused(&mcp, kind, &on(device, &json!({})), params)?;
+                let line = format!("`critical_interfaces = [\"{device}\"]`");
+                assert!(
+                    code == "TARGET_PROTECTED" && words.contains(&line),
+                    "{kind} {device}: {code} {words}"
+                );
+                let narrow = on(device, &json!({"cidr": "10.77.0.9"}));
+                assert!(refused(&mcp, kind, &narrow, params).is_err(), "{kind} {device}, narrowed");
+            }
+        }
+        // Another network namespace is not this host's.
+        let elsewhere = on(INTERFACE, &json!({"netns": pair.far.name()}));
+        assert!(refused(&mcp, "timeout", &elsewhere, &json!({})).is_err(), "in another namespace");
+    }
+    let opened = start(&format!("critical_interfaces = [\"{INTERFACE}\", \"lo\"]\n"))?;
+    for device in [INTERFACE, "lo"] {
+        let plan = refused(&opened.mcp()?, "timeout", &on(device, &json!({})), &json!({}));
+        assert!(plan.is_err(), "{device}, opened");
+    }
+    Ok(Outcome::Pass)
+}
+
+fn system_folders_low_ports_and_small_reserves_are_refused_with_the_line_that_opens_them(
+    _: &Context,
+) -> TestResult {
+    let exhausts = "resource_exhaustion";
+    let daemon = Daemon::start()?;
+    let mcp = daemon.mcp()?;
+    let fill = |path: &str| json!({"resource": "disk_fill", "path": path, "megabytes": 1});
+    let port = |port: u16, protocol: &str| json!({"local_port": port, "protocol": protocol});
+    for (kind, target, params, code, line) in [
+        (exhausts, json!({}), fill("/"), "TARGET_PROTECTED", "`file_systems = [\"/\"]`"),
+        (exhausts, json!({}), fill("/etc"), "TARGET_PROTECTED", "`file_systems = [\"/etc\"]`"),
+        (
+            exhausts,
+            json!({}),
+            json!({"resource": "inodes", "path": "/", "count": 1}),
+            "TARGET_PROTECTED",
+            "`file_systems",
+        ),
+        (
+            exhausts,
+            json!({}),
+            json!({"resource": "memory", "memory_mb": 1, "reserve_mb": 64}),
+            "POLICY_DENIED",
+            "`least_memory_mb = 64`",
+        ),
+        (
+            exhausts,
+            json!({}),
+            json!({"resource": "file_descriptors", "count": 1, "leave_free": 256}),
+            "POLICY_DENIED",
+            "`least_files = 256`",
+        ),
+        ("port_in_use", port(80, "tcp"), json!({}), "TARGET_PROTECTED", "`ports = [80]`"),
+        ("port_in_use", port(123, "udp"), json!({}), "TARGET_PROTECTED", "`ports = [123]`"),
+        ("port_in_use", port(6443, "tcp"), json!({}), "TARGET_PROTECTED", "`ports = [6443]`"),
+    ] {
+        let (found, words) = refused(&mcp, kind, &target, &params)?;
+        assert!(found == code && words.contains(line), "{kind} {target} {params}: {found} {words}");
+    }
+    let opened = Daemon::start_under("[open]\nports = [123]\nleast_memory_mb = 64\n")?;
+    let mcp = opened.mcp()?;
+    assert!(refused(&mcp, "port_in_use", &port(123, "udp"), &json!({})).is_err(), "a port that is opened");
+    let memory = json!({"resource": "memory", "memory_mb": 1, "reserve_mb": 64});
+    assert!(refused(&mcp, exhausts, &json!({}), &memory).is_err(), "a floor that is lowered");
     Ok(Outcome::Pass)
 }
