@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use super::failure::{FAILED, Failure, NOT_PERMITTED};
 use super::fault_args::{OfFault, with_files};
 use crate::policy::environment::Environment;
-use crate::policy::{Asked, Intent, Policy, PolicyError, Role, Who};
-use crate::request::{Act, ApiError, Caller, chain};
+use crate::policy::{Asked, Intent, Policy, PolicyError, Refusal, Role, Way, Who};
+use crate::request::{Act, Caller, chain};
 use crate::spec::{Probability, SpecError};
 
 /// Where an installed daemon has it.
@@ -193,24 +193,26 @@ struct Explained {
     digest: String,
     roles: Vec<Role>,
     /// Each act, and why it is refused, if it is.
-    acts: Vec<(Act, Option<ApiError>)>,
-    closed: Option<String>,
+    acts: Vec<(Act, Option<Refusal>)>,
     limits: Vec<String>,
 }
 
 fn explained(policy: &Policy, who: &Who, now: Timestamp) -> Explained {
-    let acts = Act::ALL.map(|act| (act, policy.admit(who, act).err().map(ApiError::from)));
+    let judged = |act| match act {
+        Act::Inject => policy.admit(who, act).and_then(|()| policy.admit_single(now)),
+        Act::Run | Act::Schedule => policy.admit(who, act).and_then(|()| policy.windows.admit(now)),
+        _ => policy.admit(who, act),
+    };
+    let acts = Act::ALL.map(|act| (act, judged(act).err()));
     let limits = [
         format!("at most {} faults at once", policy.max_active),
         format!("at most {} s for each", policy.max_duration_seconds),
     ];
-    let closed = policy.windows.admit(now).err().map(|refusal| refusal.message);
     Explained {
         here: here_words(policy),
         digest: policy.digest.clone(),
         roles: policy.roles.of(who).into_iter().collect(),
         acts: acts.into(),
-        closed,
         limits: limits.into(),
     }
 }
@@ -222,27 +224,48 @@ impl Explained {
         for (act, refused) in &self.acts {
             let _ = match refused {
                 None => writeln!(text, "  may      {act}"),
-                Some(error) => {
-                    let hint = error.hint.as_deref().unwrap_or_default();
-                    writeln!(text, "  may not  {act}: {}\n             {hint}", error.message)
-                }
+                Some(refusal) => writeln!(text, "  may not  {act}: {}", refusal.message)
+                    .map(|()| text.push_str(&way(refusal))),
             };
         }
-        let window = self.closed.as_deref().unwrap_or("experiments and faults may begin now");
-        let _ = writeln!(text, "{window}\n{}\npolicy {}", self.limits.join(", "), self.digest);
+        let _ = writeln!(text, "{}\npolicy {}", self.limits.join(", "), self.digest);
         text
     }
 
     fn json(&self) -> Value {
         let acts = self.acts.iter().map(|(act, refused)| {
-            let (error, hint) =
-                (refused.as_ref().map(|error| &error.message), refused.as_ref().map(|error| &error.hint));
-            json!({"act": act, "permitted": refused.is_none(), "error": error, "hint": hint})
+            let (error, lines) =
+                (refused.as_ref().map(|refusal| &refusal.message), refused.as_ref().and_then(lines));
+            json!({"act": act, "permitted": refused.is_none(), "error": error, "lines": lines})
         });
         json!({
             "environment": self.here, "roles": self.roles, "acts": acts.collect::<Vec<_>>(),
-            "may_begin_now": self.closed.is_none(), "limits": self.limits, "digest": self.digest,
+            "limits": self.limits, "digest": self.digest,
         })
+    }
+}
+
+/// The lines of the policy file that would allow what is refused.
+fn lines(refusal: &Refusal) -> Option<&str> {
+    match &refusal.way {
+        Way::Lines { full, .. } => Some(full),
+        Way::Otherwise(_) | Way::Nothing => None,
+    }
+}
+
+/// What would allow it, each line by itself.
+fn way(refusal: &Refusal) -> String {
+    let rule = &refusal.rule;
+    match &refusal.way {
+        Way::Lines { full, .. } => {
+            let all = full.lines().map(|line| format!("               {line}\n"));
+            format!(
+                "             rule `{rule}`; above the first table of the file, in place of what is there:\n{}",
+                all.collect::<String>()
+            )
+        }
+        Way::Otherwise(otherwise) => format!("             rule `{rule}`; {otherwise}\n"),
+        Way::Nothing => format!("             rule `{rule}`; nothing in the file allows it\n"),
     }
 }
 
@@ -251,9 +274,8 @@ fn test(policy: &Policy, how: &How, fault: &OfFault<Nothing>) -> Result<(String,
     let parsed = request.parse()?;
     let (who, now) = (&how.who.who(), how.at.unwrap_or_else(Timestamp::now));
     let intent = if how.in_run { Intent::Run } else { Intent::Single };
-    let spared = policy.spare_production_in(&request).map_err(ApiError::from);
-    let decided =
-        spared.and_then(|()| policy.permit(&Asked { who, fault: &parsed, active: 0, intent, now }).map(drop));
+    let asked = Asked { who, fault: &parsed, active: 0, intent, now };
+    let decided = policy.spare_production_in(&request).and_then(|()| policy.judge(&asked));
     let name = parsed.fault_type.name();
     Ok(match decided {
         Ok(()) => (
@@ -263,10 +285,10 @@ fn test(policy: &Policy, how: &How, fault: &OfFault<Nothing>) -> Result<(String,
             json!({"permitted": true}),
             0,
         ),
-        Err(error) => {
-            let hint = error.hint.as_deref().unwrap_or_default();
-            let text = format!("refused: {}\n  {hint}\n", error.message);
-            (text, json!({"permitted": false, "error": error.message, "hint": error.hint}), NOT_PERMITTED)
+        Err(refusal) => {
+            let text = format!("refused: {}\n{}", refusal.message, way(&refusal));
+            let answer = json!({"permitted": false, "error": refusal.message, "rule": refusal.rule, "lines": lines(&refusal)});
+            (text, answer, NOT_PERMITTED)
         }
     })
 }
@@ -303,13 +325,9 @@ mod tests {
         let who = As { uid: 1001, gids: Vec::new() }.who();
         let told = explained(&policy, &who, "2026-12-24T12:00:00Z".parse().unwrap());
         let text = told.text();
-        for words in [
-            "this host is test",
-            "role: observer",
-            "may      look",
-            "roles.operator.uids = […, 1001]",
-            "nothing begins here",
-        ] {
+        for words in
+            ["this host is test", "role: observer", "may      look", "roles.operator.uids = [1000, 1001]"]
+        {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert_eq!(told.json()["acts"].as_array().unwrap().len(), Act::ALL.len());

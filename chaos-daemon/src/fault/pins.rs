@@ -20,6 +20,23 @@ impl Work {
         }
     }
 
+    /// The units that it stops or has restarted, by the names that systemd knows them by.
+    pub fn units(&self) -> impl Iterator<Item = &str> {
+        let settings = match self {
+            Self::Settings(settings) => settings.as_slice(),
+            _ => &[],
+        };
+        let stopped = settings.iter().filter_map(|setting| match setting {
+            Setting::Service(setting) => Some(setting.unit.as_str()),
+            Setting::Cgroup(_) | Setting::Link(_) | Setting::Clock(_) => None,
+        });
+        let restarted = match self {
+            Self::Restart(work) => Some(work.unit.as_str()),
+            _ => None,
+        };
+        stopped.chain(restarted)
+    }
+
     /// The network device that it is about, by its index and its name, if it is about one.
     pub fn device(&self) -> Option<(u32, &str)> {
         match self {

@@ -153,7 +153,9 @@ pub(super) async fn look_again(
     request: &FaultRequest,
     caller: Caller,
 ) -> Result<(Surveyed, Freshness), ApiError> {
-    survey_for(injector, name, request, (caller, Intent::Run), Standing::Waiting).await
+    let grounds = |active: &Active| active.grounds.as_ref().map(|grounds| grounds.intent);
+    let intent = injector.active.borrow().get(name).and_then(grounds).unwrap_or(Intent::Run);
+    survey_for(injector, name, request, (caller, intent.going_on()), Standing::Waiting).await
 }
 
 /// Applies a fault to the target for which it has waited, until `end_ns`.
@@ -339,8 +341,9 @@ fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -
     let of_packets = spot.and_then(|spot| spot.target.service.as_ref()).map(|service| &service.cgroup);
     let groups =
         plan.work.group().into_iter().chain(of_packets).map(|group| group.path.display().to_string());
-    let hit = targets.into_iter().flat_map(|targets| &targets.processes).filter(|process| process.hit);
-    groups.chain(hit.flat_map(|process| [process.cgroup.clone(), process.unit.clone()])).collect()
+    let units = plan.work.units().map(str::to_owned);
+    let hit = targets.into_iter().flat_map(|targets| targets.groups.iter().cloned());
+    groups.chain(units).chain(hit).collect()
 }
 
 /// Of a fault that would give back, at its end, a value that was not the node's own.

@@ -1,5 +1,6 @@
 //! The policy file, read again. What is active and is no longer allowed ends, and whatever is being decided is decided anew.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -47,21 +48,24 @@ impl Grounds {
     fn against(&self, injector: &Injector, policy: &Policy) -> Option<ApiError> {
         let who = &injector.who(self.caller);
         // It has begun, so that its number and the time are no longer asked for.
-        let asked = Asked { who, fault: &self.fault, active: 0, intent: Intent::Run, now: Timestamp::now() };
+        let intent = self.intent.going_on();
+        let asked = Asked { who, fault: &self.fault, active: 0, intent, now: Timestamp::now() };
         let names = self.names.iter().map(String::as_str);
-        let single = match self.intent {
-            Intent::Run => Ok(()),
-            _ => policy.admit_single_without_time(),
-        };
-        let spared = single
-            .and_then(|()| policy.spare_production_in(&self.request))
-            .and_then(|()| policy.spare_production(names));
+        let spared = policy.spare_production_in(&self.request).and_then(|()| policy.spare_production(names));
         spared.map_err(ApiError::from).and_then(|()| policy.permit(&asked).map(drop)).err()
     }
 }
 
+/// Reads the policy again whenever that is wanted, one time after the other, for ever.
+pub(super) async fn keep_policy(injector: Rc<Injector>, source: PolicySource) -> Infallible {
+    loop {
+        injector.reloads.notified().await;
+        reload(&injector, source.clone()).await;
+    }
+}
+
 /// Reads the policy again, and ends what it no longer allows. Where it cannot be used, the one that holds goes on to hold.
-pub(super) async fn reload(injector: Rc<Injector>, source: PolicySource) {
+async fn reload(injector: &Rc<Injector>, source: PolicySource) {
     let read = tokio::task::spawn_blocking(move || source.read()).await;
     let policy = match read {
         Ok(Ok(policy)) => policy,
@@ -86,6 +90,15 @@ pub(super) async fn reload(injector: Rc<Injector>, source: PolicySource) {
             "programs, kubeconfigs and credentials of probes that are new to the policy can be used once the daemon is started again"
         );
     }
+    if now.clock_skew && !before.clock_skew {
+        tracing::warn!(
+            "the clock can be set wrong once the daemon is started again: it has given up the capability"
+        );
+    }
+    if now.forbids_all() {
+        injector.halted.notify_one();
+        return;
+    }
     let narrower = before.exceeds(&now);
     let refused: Vec<_> = {
         let active = injector.active.borrow();
@@ -96,13 +109,13 @@ pub(super) async fn reload(injector: Rc<Injector>, source: PolicySource) {
                 let text = format!("`{}` of the policy allows less than it did", narrower?);
                 Some(ApiError::new(ErrorCode::PolicyDenied, text))
             };
-            Some((name.clone(), grounds.against(&injector, &now).or_else(by_leave)?))
+            Some((name.clone(), grounds.against(injector, &now).or_else(by_leave)?))
         });
         against.collect()
     };
     for (name, error) in refused {
         tracing::warn!(%name, %error, "the policy no longer allows it: ending it");
-        let injector = Rc::clone(&injector);
+        let injector = Rc::clone(injector);
         tokio::task::spawn_local(async move {
             injector.end(&name, &format!("the policy no longer allows it: {error}")).await;
         });

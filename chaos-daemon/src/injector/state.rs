@@ -38,6 +38,8 @@ const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
 const STOCK_WATCH: Duration = Duration::from_secs(1);
 /// The warning about processes in whose place nobody comes.
 const ALONE: &str = "no new process seen: no supervisor?";
+/// Of how many callers the supplementary groups are remembered.
+const MOST_REMEMBERED: usize = 1024;
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -47,6 +49,12 @@ pub struct Injector {
     policy: RefCell<Rc<Policy>>,
     /// How often it has been replaced.
     policies: Cell<u64>,
+    /// Rings when it is to be read again.
+    pub(super) reloads: Notify,
+    /// Rings when nothing may run here any more.
+    pub(super) halted: Notify,
+    /// The supplementary groups that callers had when they last asked, the latest last.
+    groups: RefCell<VecDeque<(Caller, Vec<u32>)>>,
     pub(super) privileges: Privileges,
     /// What is needed to look at this node, also away from the loop.
     pub(super) site: Arc<Site>,
@@ -148,6 +156,9 @@ impl Injector {
         Self {
             policy: RefCell::new(Rc::new(options.policy.clone())),
             policies: Cell::new(0),
+            reloads: Notify::new(),
+            halted: Notify::new(),
+            groups: RefCell::default(),
             privileges,
             site: Arc::new(site),
             unloadable: RefCell::default(),
@@ -185,7 +196,22 @@ impl Injector {
 
     /// Whoever asks, as far as the policy tells one from another.
     pub(super) fn who(&self, caller: Caller) -> Who {
-        self.policy().who(caller, || Identity::of(caller).into_groups())
+        self.policy().who(caller, || self.groups_of(caller))
+    }
+
+    /// The supplementary groups of a caller. One that has gone meanwhile has those that it had: its runs and faults go on.
+    fn groups_of(&self, caller: Caller) -> Vec<u32> {
+        let now = Identity::of(caller).into_groups();
+        let mut known = self.groups.borrow_mut();
+        if now.is_empty() {
+            return known.iter().rfind(|(had, _)| *had == caller).map_or(now, |(_, groups)| groups.clone());
+        }
+        known.retain(|(had, _)| *had != caller);
+        known.push_back((caller, now.clone()));
+        if known.len() > MOST_REMEMBERED {
+            known.pop_front();
+        }
+        now
     }
 
     /// By which names are looked up.

@@ -131,6 +131,7 @@ async fn inject_and_remove(mut desk: Desk, active: Active) {
             Request::Look { question: Question::Experiment(_), .. } => {
                 Reply::Seen(Facts::Experiment(Box::default()))
             }
+            Request::Look { question: Question::Act(_), .. } => Reply::Seen(Facts::Act),
             other => panic!("{other:?}"),
         };
         drop(active);

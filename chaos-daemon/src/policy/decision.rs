@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::environment::{FIELD, texts};
+use super::environment::{Environment, FIELD, texts};
 use super::experiments::admit_here;
 use super::refusal::{Refusal, quoted};
 use super::roles::{Reach, Who, reach};
@@ -48,15 +48,26 @@ pub enum Intent {
     PlanOfRun,
     /// By itself.
     Single,
+    /// By itself, for longer: it has begun, and the time is no longer asked for.
+    SingleGoingOn,
     /// In a run of an experiment, which was admitted when it began.
     Run,
 }
 
 impl Intent {
+    /// The same of a fault that has begun.
+    #[must_use]
+    pub fn going_on(self) -> Self {
+        match self {
+            Self::Single => Self::SingleGoingOn,
+            other => other,
+        }
+    }
+
     fn act(self) -> Act {
         match self {
             Self::Plan | Self::PlanOfRun => Act::Plan,
-            Self::Single => Act::Inject,
+            Self::Single | Self::SingleGoingOn => Act::Inject,
             Self::Run => Act::Run,
         }
     }
@@ -85,13 +96,22 @@ impl Policy {
         }
     }
 
+    /// Whether nobody may change anything on this host.
+    pub fn forbids_all(&self) -> bool {
+        self.environment.as_ref().is_none_or(Environment::is_production)
+    }
+
     /// Why a single fault would be refused now, although it may be planned.
     fn against_single(&self, who: &Who, now: Timestamp) -> Option<Refusal> {
         let refused = self.admit(who, Act::Inject).and_then(|()| self.admit_single(now));
         refused.err()
     }
 
-    fn admit_single(&self, now: Timestamp) -> Result<(), Refusal> {
+    /// Decides whether a single fault may begin `now`.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn admit_single(&self, now: Timestamp) -> Result<(), Refusal> {
         if !self.single_faults.any_time {
             self.windows.admit(now).map_err(|refusal| Refusal {
                 message: format!("a single fault: {}", refusal.message),
@@ -105,7 +125,7 @@ impl Policy {
     ///
     /// # Errors
     /// The rule that forbids it.
-    pub fn admit_single_without_time(&self) -> Result<(), Refusal> {
+    fn admit_single_without_time(&self) -> Result<(), Refusal> {
         self.experiments.admit_single(&self.single_faults)
     }
 
@@ -114,19 +134,30 @@ impl Policy {
     /// # Errors
     /// The rule that forbids it.
     pub fn permit(&self, asked: &Asked<'_>) -> Result<Permit, ApiError> {
-        let Asked { who, fault, active, intent, now } = asked;
-        self.admit(who, intent.act())?;
-        if *intent == Intent::Single {
-            self.admit_single(*now)?;
-        }
-        self.admit_type(fault)?;
-        self.admit_place(fault)?;
-        self.admit_duration(fault)?;
+        self.judge(asked)?;
+        let Asked { who, active, intent, now, .. } = asked;
         if *active >= self.max_active {
             return Err(self.full(*active));
         }
         let against = (*intent == Intent::Plan).then(|| self.against_single(who, *now)).flatten();
         Ok(Permit::of(self, against.map(|refusal| ApiError::from(refusal).message)))
+    }
+
+    /// Decides the same, however many are active.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn judge(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
+        let Asked { who, fault, intent, now, .. } = asked;
+        self.admit(who, intent.act())?;
+        match intent {
+            Intent::Single => self.admit_single(*now)?,
+            Intent::SingleGoingOn => self.admit_single_without_time()?,
+            Intent::Plan | Intent::PlanOfRun | Intent::Run => {}
+        }
+        self.admit_type(fault)?;
+        self.admit_place(fault)?;
+        self.admit_duration(fault)
     }
 
     fn full(&self, active: usize) -> ApiError {
@@ -206,7 +237,8 @@ impl Policy {
     /// # Errors
     /// The name, and the marker that is in it.
     pub fn spare_production<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), Refusal> {
-        for name in names {
+        // A path is as harmless as each of its parts.
+        for name in names.into_iter().flat_map(|name| name.split('/')) {
             if let Some(marker) = self.production_markers.of(name)
                 && !self.not_production.contains(name)
             {

@@ -12,8 +12,10 @@ pub(super) const FIELD: &str = "environment";
 const PRODUCTION: &[&str] = &["production", "prod", "prd", "live"];
 /// Words before one of those that mean the opposite.
 const NOT: &[&str] = &["pre", "non", "not"];
-/// The names of an experiment's parts that hold prose, which may speak of production.
+/// The fields of an experiment that hold prose, which may speak of production.
 const PROSE: &[&str] = &["title", "description", "name", "contributions"];
+/// The fields below which nothing is prose, whatever it is called.
+const VALUES: &[&str] = &["configuration", "secrets", "provider", "controls"];
 
 /// What a host is, as its operator says it: "test", "staging", "production".
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -57,9 +59,30 @@ impl TryFrom<String> for Environment {
     }
 }
 
-/// Runs of letters and digits.
+/// Runs of letters and digits, and the runs of letters in those: of `db-prod01` these are db, prod01 and prod.
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty())
+    let runs = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    runs.flat_map(|run| {
+        let letters = run.split(char::is_numeric).filter(move |part| !part.is_empty() && *part != run);
+        std::iter::once(run).chain(letters)
+    })
+}
+
+/// A name as it was before systemd has escaped it: `\\x2d` is `-` (systemd.unit(5)).
+fn unescaped(name: &str) -> String {
+    let mut parts = name.split("\\x");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let digits = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match digits {
+            Some(letter) if letter.is_ascii() => {
+                text.push(char::from(letter));
+                text.push_str(&part[2..]);
+            }
+            _ => text.push_str(part),
+        }
+    }
+    text
 }
 
 /// By what a name is known to be production's: words, and patterns with `*`. Upper and lower case are the same.
@@ -100,7 +123,8 @@ impl Marker {
         let field = "production_markers";
         let lower = text.to_lowercase();
         if !text.contains('*') {
-            return match words(&lower).eq([lower.as_str()]) {
+            let is_word = words(&lower).next() == Some(&lower);
+            return match is_word {
                 true => Ok(Self { text: lower, pattern: None }),
                 false => {
                     let problem =
@@ -137,7 +161,7 @@ impl Markers {
 
     /// The marker that is in this name, if one is.
     pub fn of(&self, name: &str) -> Option<&str> {
-        let lower = name.to_lowercase();
+        let lower = unescaped(&name.to_lowercase());
         self.0.iter().find(|marker| marker.fits(&lower)).map(|marker| marker.text.as_str())
     }
 }
@@ -145,23 +169,30 @@ impl Markers {
 /// Every text in the fields of a document or a part of it, but for its prose.
 pub fn texts_of(fields: &Map<String, Value>) -> Vec<&str> {
     let mut found = Vec::new();
-    let said = fields.iter().filter(|(name, _)| !PROSE.contains(&name.as_str()));
-    said.for_each(|(_, value)| collect(value, &mut found));
+    collect_fields(fields, true, &mut found);
     found
 }
 
 /// Every text in a value, its keys left out.
 pub fn texts(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
-    collect(value, &mut found);
+    collect(value, false, &mut found);
     found
 }
 
-fn collect<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+fn collect_fields<'a>(fields: &'a Map<String, Value>, has_prose: bool, found: &mut Vec<&'a str>) {
+    for (name, value) in fields {
+        if !(has_prose && PROSE.contains(&name.as_str())) {
+            collect(value, has_prose && !VALUES.contains(&name.as_str()), found);
+        }
+    }
+}
+
+fn collect<'a>(value: &'a Value, has_prose: bool, found: &mut Vec<&'a str>) {
     match value {
         Value::String(text) => found.push(text),
-        Value::Array(all) => all.iter().for_each(|value| collect(value, found)),
-        Value::Object(all) => found.extend(texts_of(all)),
+        Value::Array(all) => all.iter().for_each(|value| collect(value, has_prose, found)),
+        Value::Object(all) => collect_fields(all, has_prose, found),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -187,7 +218,7 @@ mod tests {
             let environment = Environment::try_from(name.to_owned()).unwrap();
             assert_eq!(environment.is_production(), production, "{name}");
         }
-        for name in ["", " ", "prod-eu", "eu/production", "production-like", "a\nb"] {
+        for name in ["", " ", "prod1", "prod-eu", "eu/production", "production-like", "a\nb"] {
             assert_eq!(Environment::try_from(name.to_owned()).unwrap_err().field, FIELD, "{name:?}");
         }
     }
@@ -195,7 +226,14 @@ mod tests {
     #[test]
     fn a_marker_is_a_word_of_a_name_or_fits_all_of_it() {
         let markers = Markers::default();
-        for name in ["prod-db.service", "db@prod.service", "/srv/PRODUCTION/data", "k8s_api_prod_1"] {
+        for name in [
+            "prod-db.service",
+            "db@prod.service",
+            "/srv/PRODUCTION/data",
+            "k8s_api_prod_1",
+            "prod01",
+            "db\\x2dprod.slice",
+        ] {
             assert!(markers.of(name).is_some(), "{name}");
         }
         for name in ["product-catalog.service", "reproduce", "eth0", ""] {
@@ -214,8 +252,8 @@ mod tests {
     #[test]
     fn what_a_document_does_counts_and_not_what_it_says_of_itself() {
         let document = json!({"title": "never in production", "method": [{"name": "prod", "provider": {
-            "arguments": ["--unit", "prod-db.service"]}}], "configuration": {"host": "db.prod"}});
-        let texts = texts(&document);
-        assert_eq!(texts, ["db.prod", "--unit", "prod-db.service"]);
+            "arguments": ["--unit", "prod-db.service"]}}], "configuration": {"host": "db.prod", "name": "named.prod"}});
+        let found = texts_of(document.as_object().unwrap());
+        assert_eq!(found, ["db.prod", "named.prod", "--unit", "prod-db.service"]);
     }
 }

@@ -341,6 +341,7 @@ impl Policy {
             ("fault_netns", !self.fault_netns.is_subset(&other.fault_netns)),
             ("load_cidrs", !self.load_cidrs.iter().all(loads)),
             ("protect.cidrs", !other.protect.cidrs.iter().all(spares)),
+            ("open", self.open != other.open),
             ("protect.tcp_ports", !other.protect.tcp_ports.iter().all(spares_port)),
         ]
         .into_iter()

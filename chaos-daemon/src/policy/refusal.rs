@@ -73,8 +73,8 @@ impl From<Refusal> for ApiError {
         let Refusal { message, rule, way } = refusal;
         let hint = match way {
             Way::Lines { told, .. } => format!(
-                "rule `{rule}` of the daemon's policy file. Only the operator changes it, to: {}",
-                told.replace('\n', "; ")
+                "rule `{rule}` of the daemon's policy file. Only the operator changes it, above its first table: {}",
+                told.replace('\n', " and ")
             ),
             Way::Otherwise(otherwise) => format!("rule `{rule}` of the daemon's policy file: {otherwise}"),
             Way::Nothing => {

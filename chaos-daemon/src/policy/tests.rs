@@ -161,18 +161,20 @@ fn assert_is_whole(open: &Open) {
     assert_eq!(switches, (host_wide_selectors, units_at_once, least_interval_ms, most_cpu_percent));
 }
 
+/// The fields of a policy file that are behind a mark of comment.
+fn taken_in(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let fields = text.lines().filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')));
+    fields.map(|line| format!("{line}\n")).collect()
+}
+
 #[test]
 fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml");
     let installed = Policy { digest: Policy::default().digest, ..Policy::read(Path::new(path)).unwrap() };
     assert_eq!(installed, Policy::default());
     // With each `#field = value` and `#[table]` taken in, nothing is at its "not given".
-    let fields: String = std::fs::read_to_string(path)
-        .unwrap()
-        .lines()
-        .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let fields = taken_in(path);
     let Policy {
         environment,
         production_markers,

@@ -1,5 +1,6 @@
 //! Which processes a fault would hit, as callers see it before they inject.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use schemars::JsonSchema;
@@ -26,6 +27,9 @@ pub struct TargetsReport {
     pub protected: usize,
     /// Those that match and are left out.
     pub left_out: Vec<LeftOut>,
+    /// The control groups of all that would be hit, by their paths; for whoever decides, and told to nobody.
+    #[serde(skip)]
+    pub groups: BTreeSet<String>,
 }
 
 /// A process that matches.
@@ -65,7 +69,7 @@ impl TargetsReport {
 
 impl fmt::Display for TargetsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { matching, hit, share, seed, processes, protected, left_out } = self;
+        let Self { matching, hit, share, seed, processes, protected, left_out, groups: _ } = self;
         writeln!(f, "{hit} of {matching} matching processes ({:.0} %, seed {seed})", share * 100.0)?;
         for process in processes {
             let TargetProcess { pid, start_time, name, exe, cgroup, unit, hit } = process;

@@ -362,6 +362,11 @@ impl Selection {
             processes: listed.take(TargetsReport::MOST_LISTED).collect(),
             protected: self.left_out.len(),
             left_out: left_out.take(TargetsReport::MOST_LISTED).collect(),
+            groups: self
+                .hit
+                .iter()
+                .filter_map(|process| process.cgroup.as_ref()?.to_str().map(str::to_owned))
+                .collect(),
         }
     }
 }

@@ -29,7 +29,7 @@ tests![
 ];
 
 /// An experiment whose fault would last for longer than anybody waits.
-fn document(pair: &Pair) -> Value {
+pub(super) fn document(pair: &Pair) -> Value {
     let chaosctl = |arguments: Value| json!({"type": "process", "path": "chaosctl", "arguments": arguments});
     json!({
         "title": "cut",

@@ -1,10 +1,13 @@
 //! What the policy says of a host decides before anything else, and a policy that is read again holds at once.
 
 use std::fs;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -15,12 +18,14 @@ use crate::daemon::binary;
 use crate::late::HANG;
 use crate::pair::INTERFACE;
 use crate::process::wait_until;
-use crate::{Daemon, Error, Mcp, Result};
+use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
     a_host_of_which_nothing_is_said_has_dry_runs_alone_and_production_not_even_those,
     what_has_a_marker_of_production_is_refused_by_name_and_an_exception_lets_it_be,
     a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so,
+    a_run_ends_its_faults_also_when_its_caller_and_the_callers_groups_are_gone,
+    a_host_that_becomes_production_has_every_fault_and_run_ended,
     a_policy_that_cannot_be_read_again_leaves_the_one_before,
     between_two_policies_nothing_begins_that_neither_permits,
 ];
@@ -155,21 +160,17 @@ fn what_has_a_marker_of_production_is_refused_by_name_and_an_exception_lets_it_b
     Ok(Outcome::Pass)
 }
 
-/// The state of a fault that `status` tells of, and why it has ended.
-fn state(mcp: &Mcp, name: &str) -> Result<(String, String)> {
+/// Whether a fault of this name is active.
+fn is_active(mcp: &Mcp, name: &str) -> Result<bool> {
     let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
-    let faults =
-        status["active_faults"].as_array().into_iter().chain(status["recent_faults"].as_array()).flatten();
-    let told = faults.into_iter().find(|fault| fault["fault_name"] == name || fault["name"] == name).cloned();
-    let text = |key: &str| told.as_ref().and_then(|told| told[key].as_str()).unwrap_or_default().to_owned();
-    Ok((text("state"), text("note")))
+    let active = |fault: &Value| fault["name"] == name && fault["active"] == json!(true);
+    Ok(status["active_faults"].as_array().is_some_and(|all| all.iter().any(active)))
 }
 
 fn a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so(_: &Context) -> TestResult {
     let file = PolicyFile::new("environment = \"test\"\n")?;
     let scene = file.scene()?;
     for (rule, words) in [
-        ("environment = \"production\"\n", "this host is production"),
         ("environment = \"test\"\nfault_types = [\"latency\"]\n", "network_partition is not allowed"),
         ("environment = \"test\"\ninterfaces = [\"eth77\"]\n", "is not allowed"),
         ("environment = \"test\"\nmax_duration_seconds = 5\n", "longer than the 5 s allowed"),
@@ -181,16 +182,11 @@ fn a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so(_: &Con
         // One that allows it still ends nothing.
         file.write("environment = \"test\"\nmax_active = 7\n")?;
         reload(&scene.daemon, READ)?;
-        let (now, _) = state(&scene.mcp, "f")?;
-        assert!(matches!(&*now, "no_traffic" | "effective"), "{rule}: {now}");
+        assert!(is_active(&scene.mcp, "f")?, "{rule}: it has ended before");
         file.write(rule)?;
         reload(&scene.daemon, READ)?;
-        let mut last = (String::new(), String::new());
-        let ended = wait_until(HANG, || {
-            last = state(&scene.mcp, "f").unwrap_or_default();
-            !matches!(&*last.0, "no_traffic" | "effective" | "ending")
-        });
-        assert!(ended, "{rule}: it goes on: {last:?}");
+        let ended = wait_until(HANG, || is_active(&scene.mcp, "f").is_ok_and(|active| !active));
+        assert!(ended, "{rule}: it goes on");
         let log = scene.daemon.log();
         let told = log.lines().rfind(|line| line.contains("no longer allows it: ending it"));
         assert!(told.is_some_and(|line| line.contains(words)), "{rule}: {told:?}");
@@ -199,6 +195,65 @@ fn a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so(_: &Con
         scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
     }
     scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_host_that_becomes_production_has_every_fault_and_run_ended(_: &Context) -> TestResult {
+    let file = PolicyFile::new("environment = \"test\"\n")?;
+    let scene = file.scene()?;
+    scene.mcp.call_tool("chaos_inject_fault", scene.registration(json!({})))?.ok()?;
+    scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "inject"}))?.ok()?;
+    file.write("environment = \"production\"\n")?;
+    reload(&scene.daemon, "no longer allows anything here")?;
+    let active = || scene.daemon.mcp_again().and_then(|mcp| is_active(&mcp, "f"));
+    let normal = wait_until(HANG, || active().is_ok_and(|active| !active));
+    assert!(normal, "{}", scene.daemon.log());
+    let answer = scene.daemon.mcp_again()?.call_tool("chaos_inject_fault", scene.registration(json!({})))?;
+    assert!(
+        answer.is_error && answer.json.to_string().contains("this host is production"),
+        "{}",
+        answer.json
+    );
+    scene.assert_links_unchanged()?;
+    Ok(Outcome::Pass)
+}
+
+fn a_run_ends_its_faults_also_when_its_caller_and_the_callers_groups_are_gone(_: &Context) -> TestResult {
+    const GROUP: &str = "4242";
+    let file = PolicyFile::new(&format!(
+        "environment = \"test\"\nfault_netns = [\"*\"]\nroles.others = \"observer\"\nroles.operator.gids = [{GROUP}]\n"
+    ))?;
+    let pair = Pair::new()?;
+    let daemon = Daemon::start_unsaid(|command| {
+        command.args(["--socket-group", "nogroup", "--policy"]).arg(file.path());
+    })?;
+    let before = Residue::take(&[&pair.near])?;
+    let document = file.folder.path().join("cut.json");
+    fs::write(&document, super::experiments::document(&pair).to_string())?;
+    fs::set_permissions(file.folder.path(), fs::Permissions::from_mode(0o755))?;
+    // The program is read by root, for whom its folder may be closed to others.
+    let program = fs::File::open(binary("chaosctl")?)?;
+    // Whoever executes it opens it by its number.
+    fcntl(&program, FcntlArg::F_SETFD(FdFlag::empty()))?;
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid=65534", "--regid=65534", "--groups", GROUP])
+        .arg(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    let output = run
+        .arg(format!("--socket={}", daemon.socket().display()))
+        .args(["run", "--detach"])
+        .arg(&document)
+        .output()?;
+    assert!(output.status.success(), "{output:?}");
+    let handle = String::from_utf8(output.stdout)?.trim().to_owned();
+    let mcp = daemon.mcp()?;
+    assert!(wait_until(HANG, || is_active(&mcp, "65534/cut").unwrap_or_default()), "{}", daemon.log());
+    // Also when the policy is read again, which allows it still.
+    reload(&daemon, READ)?;
+    assert!(is_active(&mcp, "65534/cut")?, "{}", daemon.log());
+    mcp.call_tool("chaos_stop", json!({"run_id": handle}))?.ok()?;
+    let ended = wait_until(HANG, || is_active(&mcp, "65534/cut").is_ok_and(|active| !active));
+    assert!(ended, "{}", daemon.log());
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 
@@ -215,8 +270,7 @@ fn a_policy_that_cannot_be_read_again_leaves_the_one_before(_: &Context) -> Test
         let checked = checked.map_err(Error::io("run", "chaosctl policy check"))?;
         assert_eq!(checked.status.code(), Some(1), "{text:?}");
     }
-    let (now, _) = state(&scene.mcp, "f")?;
-    assert!(matches!(&*now, "no_traffic" | "effective"), "{now}");
+    assert!(is_active(&scene.mcp, "f")?, "{}", scene.daemon.log());
     scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
     let [_, message, _] = scene.inject_refused(json!({"duration_seconds": 50}))?;
     assert!(message.contains("longer than the 40 s"), "{message}");
@@ -225,25 +279,17 @@ fn a_policy_that_cannot_be_read_again_leaves_the_one_before(_: &Context) -> Test
 }
 
 fn between_two_policies_nothing_begins_that_neither_permits(_: &Context) -> TestResult {
-    let one = "environment = \"test\"\nfault_types = [\"latency\", \"network_partition\"]\nmax_duration_seconds = 20\n";
-    let other = "environment = \"test\"\nfault_types = [\"connect_error\", \"network_partition\"]\nmax_duration_seconds = 30\n";
+    let one = "environment = \"test\"\nfault_types = [\"timeout\", \"network_partition\"]\nmax_duration_seconds = 20\n";
+    let other = "environment = \"test\"\nfault_types = [\"error\", \"network_partition\"]\nmax_duration_seconds = 30\n";
     let file = PolicyFile::new(one)?;
     let scene = file.scene()?;
     let target = json!({"netns": scene.pair.near.name(), "interface": INTERFACE, "cidr": "10.77.0.2"});
-    // Neither permits these: a type that neither has, and a length that only the other has, for a type that only one has.
+    // Neither permits the first two: each has the type of one and the length of the other. Both permit the last.
+    let fault = |kind: &str, seconds: u32| json!({"fault_type": kind, "duration_seconds": seconds, "target": target, "params": {}});
     let kinds = [
-        (
-            "partition",
-            json!({"fault_type": "timeout", "duration_seconds": 5, "target": target, "params": {}}),
-        ),
-        (
-            "long",
-            json!({"fault_type": "network_partition", "duration_seconds": 40, "target": target, "params": {}}),
-        ),
-        (
-            "both",
-            json!({"fault_type": "network_partition", "duration_seconds": 5, "target": target, "params": {}}),
-        ),
+        ("first", fault("timeout", 25)),
+        ("second", fault("error", 35)),
+        ("both", fault("network_partition", 5)),
     ];
     for (name, fault) in &kinds {
         let mut words = fault.clone();
