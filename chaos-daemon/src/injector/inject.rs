@@ -36,7 +36,7 @@ use crate::request::wire::{Ticket, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::{Effect, WaysIn};
-use crate::spec::{Fault, FaultRequest, OnTargetGone, QualifiedName};
+use crate::spec::{Fault, FaultRequest, OnTargetGone, QualifiedName, SpecError, TargetRequest};
 use crate::target::{Entrance, NetworkTarget};
 
 /// How often it is looked whether the faults before one on a device are applied.
@@ -233,7 +233,7 @@ pub(super) async fn ask(
 ) -> Result<Asked, ApiError> {
     // The proof that this process may change the node at all.
     let _: crate::host::Privileges = injector.privileges;
-    let fault = request.parse()?;
+    let fault = request.parse().map_err(|error| aimless(request, error))?;
     let policies = injector.policies();
     injector.policy().spare_production_in(request)?;
     let permit = permit(injector, name, &fault, (caller, intent), standing)?;
@@ -243,6 +243,17 @@ pub(super) async fn ask(
     };
     let ways_in = injector.ways_in.borrow().clone();
     Ok(Asked { name: name.clone(), fault, named, permit, policies, caller, intent, ways_in, standing })
+}
+
+/// Why a request makes no sense, and what to do where it has no target at all.
+fn aimless(request: &FaultRequest, error: SpecError) -> ApiError {
+    let error = ApiError::from(error);
+    match request.target == TargetRequest::default() {
+        true => error.hint(
+            "register the fault again, with a target: nothing is injected anywhere unless the policy has a `default_target`",
+        ),
+        false => error,
+    }
 }
 
 /// The leave to start a fault under this name beside those that are active.

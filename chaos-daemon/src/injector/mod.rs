@@ -366,6 +366,8 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
     match request {
         Request::Inject { name, fault, in_run, plan_digest, caller } => {
             let intent = if in_run { Intent::Run } else { Intent::Single };
+            let policy = injector.policy();
+            let fault = policy.aimed(&fault);
             let asked = (fault.as_ref(), plan_digest.as_deref());
             match inject::inject(injector, &name, asked, caller, (intent, epoch, ticket)).await {
                 Ok(status) => Reply::Injected(Box::new(status)),

@@ -1,5 +1,6 @@
 //! The decision: a pure function from who asks, for what, where and when, to leave or a refusal.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +14,7 @@ use crate::request::facts::Precautions;
 use crate::request::{Act, ApiError, Caller, ErrorCode};
 use crate::spec::effect::Effect;
 use crate::spec::units::LONGEST_FAULT;
-use crate::spec::{Fault, FaultRequest, FaultType, Hoard, HostLimits};
+use crate::spec::{Fault, FaultRequest, FaultType, Hoard, HostLimits, TargetRequest};
 
 /// The rule that names types of faults.
 const FAULT_TYPES: &str = "fault_types";
@@ -127,6 +128,17 @@ impl Policy {
     /// The rule that forbids it.
     fn admit_single_without_time(&self) -> Result<(), Refusal> {
         self.experiments.admit_single(&self.single_faults)
+    }
+
+    /// What is meant by a request: where it names no target and needs one, that goes to the policy's.
+    pub fn aimed<'a>(&self, request: &'a FaultRequest) -> Cow<'a, FaultRequest> {
+        let is_aimed = request.target != TargetRequest::default() || request.parse().is_ok();
+        match &self.default_target {
+            Some(target) if !is_aimed => {
+                Cow::Owned(FaultRequest { target: target.clone(), ..request.clone() })
+            }
+            _ => Cow::Borrowed(request),
+        }
     }
 
     /// Decides whether a fault may be started, or planned.

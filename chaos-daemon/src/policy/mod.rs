@@ -22,7 +22,7 @@ use crate::host::program::{Foreign, Programs, is_plain, own};
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
-use crate::spec::{FaultType, HostLimits, NetNsRule};
+use crate::spec::{FaultType, HostLimits, NetNsRule, TargetRequest};
 
 pub use decision::{Asked, Intent};
 use environment::{Environment, Markers};
@@ -96,6 +96,8 @@ pub struct Policy {
     pub experiments: ExperimentRules,
     /// Which of these rules hold for single faults. Default: all.
     pub single_faults: SingleFaultRules,
+    /// Where a fault goes that names no target and needs one. Default: nowhere.
+    pub default_target: Option<TargetRequest>,
     /// What of this host is open to faults that is closed by default.
     pub open: Open,
     /// Traffic that no fault touches, whatever its rule says.
@@ -147,6 +149,7 @@ impl Default for Policy {
             host_limits: HostLimits::default(),
             experiments: ExperimentRules::default(),
             single_faults: SingleFaultRules::default(),
+            default_target: None,
             open: Open::default(),
             protect: Protected::default(),
             digest: digest(""),

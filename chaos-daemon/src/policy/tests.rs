@@ -200,9 +200,11 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         probe_credentials,
         experiments,
         open,
+        default_target,
         protect,
         digest: _,
     } = toml::from_str(&fields).unwrap();
+    assert!(default_target.is_some());
     assert!(fault_types.is_some() && interfaces.is_some() && environment.is_some());
     let members = [roles.observer, roles.approver, roles.operator, roles.admin];
     assert!(members.iter().all(|members| *members != Members::default()) && roles.others.is_some());

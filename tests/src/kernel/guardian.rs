@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::oracle::Fake;
 use super::scene::Scene;
 use super::{Context, Outcome, TestResult, tests, with_netem};
+use crate::daemon::policy_file;
 use crate::fault::Fault;
 use crate::late::{HANG, within};
 use crate::measure::{Echo, Tcp, any, icmp_rtt, receive, tcp_rtt, udp_rtt};
@@ -105,7 +106,11 @@ fn under_each(faults: fn(&NetNs) -> Vec<Fault>, protected: fn(&Scene, &Fault) ->
 fn the_daemon_answers_and_stops_while_everything_on_every_device_is_cut(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     // The daemon's own network is the one that is cut.
-    let daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let policy = policy_file("critical_interfaces = [\"lo\"]\n")?;
+    let daemon = Daemon::start_with(|command| {
+        command.arg("--policy").arg(policy.path());
+        pair.near.place(command);
+    })?;
     let far = Echo::start(&pair.far, Pair::FAR_V4, 7)?;
     let own = Echo::start(&pair.near, V4_LO, 7)?;
     let mcp = daemon.mcp()?;

@@ -25,6 +25,7 @@ tests![
     what_has_a_marker_of_production_is_refused_by_name_and_an_exception_lets_it_be,
     a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so,
     a_run_ends_its_faults_also_when_its_caller_and_the_callers_groups_are_gone,
+    a_fault_without_a_target_goes_where_the_policy_says_and_nowhere_else,
     a_host_that_becomes_production_has_every_fault_and_run_ended,
     a_policy_that_cannot_be_read_again_leaves_the_one_before,
     between_two_policies_nothing_begins_that_neither_permits,
@@ -195,6 +196,33 @@ fn a_policy_that_is_read_again_ends_what_it_no_longer_allows_and_says_so(_: &Con
         scene.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
     }
     scene.assert_untouched()?;
+    Ok(Outcome::Pass)
+}
+
+/// The first example of the tool specification names no target.
+fn a_fault_without_a_target_goes_where_the_policy_says_and_nowhere_else(_: &Context) -> TestResult {
+    let pair = Pair::new()?;
+    let before = Residue::take(&[&pair.near])?;
+    let target =
+        format!("{{ netns = \"{}\", interface = \"{INTERFACE}\", cidr = \"10.77.0.2\" }}", pair.near.name());
+    let file = PolicyFile::new("environment = \"test\"\n")?;
+    let daemon = Daemon::start_unsaid(|command| {
+        command.arg("--policy").arg(file.path());
+    })?;
+    let mcp = daemon.mcp()?;
+    let registered = json!({"fault_name": "slow-database", "action": "register", "fault_type": "timeout", "probability": 1});
+    mcp.call_tool("chaos_inject_fault", registered)?.ok()?;
+    let inject =
+        || mcp.call_tool("chaos_inject_fault", json!({"fault_name": "slow-database", "action": "inject"}));
+    let refused = inject()?;
+    assert!(refused.is_error && refused.json.to_string().contains("`default_target`"), "{}", refused.json);
+    file.write(&format!("environment = \"test\"\ndefault_target = {target}\n"))?;
+    reload(&daemon, READ)?;
+    inject()?.ok()?;
+    let status = mcp.call_tool("chaos_status", json!({}))?.ok()?;
+    assert!(is_active(&mcp, "slow-database")? && status.to_string().contains(pair.near.name()), "{status}");
+    mcp.call_tool("chaos_inject_fault", json!({"fault_name": "slow-database", "action": "remove"}))?.ok()?;
+    before.assert_unchanged_within(&[&pair.near], HANG)?;
     Ok(Outcome::Pass)
 }
 

@@ -135,10 +135,10 @@ impl Service {
     ) -> Result<Injection, ApiError> {
         let name = meant(name, caller)?;
         let fault = self.needed(&name, caller)?;
-        fault.parse().map_err(|error| {
-            ApiError::from(error)
-                .hint("register the fault again, with a target: nothing is injected anywhere by default")
-        })?;
+        // One without a target goes where the policy says, which the injector knows.
+        if fault.target != TargetRequest::default() {
+            fault.parse()?;
+        }
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, %caller, "not triggered");
             return Ok(Injection::NotTriggered(Brief::from(&*fault)));
