@@ -93,7 +93,9 @@ fn refuse_served_by_whom_the_host_needs(
     }
     let all = numbers().map_err(|error| failed(&error))?;
     let owners = owners(&sockets, &all).map_err(|error| failed(&error))?;
-    let served = owners.into_values().filter_map(Running::read);
+    // These stand before a container, whose port it is.
+    let forwards = |process: &Running| matches!(&*process.name, "docker-proxy" | "rootlessport");
+    let served = owners.into_values().filter_map(Running::read).filter(|process| !forwards(process));
     let mut protected =
         served.filter_map(|process| Some((process.protected(Aim::AtProcess, eyes.spared)?, process)));
     let needed = |rule: Rule| matches!(rule, Rule::Core | Rule::Table(_));

@@ -13,7 +13,7 @@ use crate::policy::Permit;
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::blast::Severity;
 use crate::spec::effect::Effect;
-use crate::spec::{Impairment, PortMatch, Traffic};
+use crate::spec::{Impairment, Loss, PortMatch, Traffic};
 use crate::target::NetworkTarget;
 
 /// From this share on what is lost, refused or answered wrongly cuts, since little gets through.
@@ -22,6 +22,9 @@ const CUTS: f64 = 0.5;
 const MOST_PORTS: u32 = 1024;
 /// The device by which programs of a host speak with each other.
 const LOOPBACK: &str = "lo";
+/// Peers of a shorter prefix than these are about everybody: a provider's, or all of a site.
+const LEAST_PREFIX_V4: u8 = 16;
+const LEAST_PREFIX_V6: u8 = 48;
 
 /// What a device is to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,6 +127,12 @@ fn carried_by(name: &str) -> BTreeSet<String> {
 /// Whether little or nothing of what it meets gets through.
 fn cuts(effect: &Effect) -> bool {
     let blast = effect.blast();
+    // How much a model of states loses in the end depends on all of its numbers: any may be nearly all.
+    if let Effect::Impair { impairment: Impairment::Loss(loss), .. } = effect
+        && !matches!(loss, Loss::Random(_))
+    {
+        return true;
+    }
     let loses = match effect {
         Effect::Drop { .. } | Effect::Refuse { .. } | Effect::Names { .. } => true,
         Effect::Impair { impairment: Impairment::Loss(_) | Impairment::Corrupt(_), .. } => blast.share < 1.0,
@@ -135,7 +144,10 @@ fn cuts(effect: &Effect) -> bool {
 /// Whether it is about somebody, and not about everybody.
 fn is_narrow(effect: &Effect, target: &NetworkTarget) -> bool {
     let Some(Traffic { whose, ports, .. }) = effect.traffic() else { return false };
-    let all_peers = target.peers.iter().any(|peer| peer.prefix_len() <= 1);
+    let is_wide = |peer: &IpNet| {
+        peer.prefix_len() < if peer.network().is_ipv4() { LEAST_PREFIX_V4 } else { LEAST_PREFIX_V6 }
+    };
+    let all_peers = target.peers.iter().any(is_wide);
     let ports = match effect {
         // Questions have a port anyway.
         Effect::Names { questions, .. } => !questions.names.is_empty(),
@@ -185,6 +197,7 @@ mod tests {
             ("packet_loss", json!({"loss_percent": 60})),
             ("packet_corrupt", json!({"corrupt_percent": 100})),
             ("timeout", json!({"packet_probability": 0.5})),
+            ("packet_loss", json!({"gilbert_elliott": {"p": 99.9, "r": 0.1}})),
         ] {
             assert!(refused(kind, whole(), params.clone()), "{kind} {params}");
         }

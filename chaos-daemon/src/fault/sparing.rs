@@ -30,10 +30,13 @@ fn needed() -> BTreeSet<String> {
     }
     let units = match systemd::absent() {
         Some(_) => BTreeSet::new(),
-        None => talk(async |systemd| systemd.needed_to_boot().await).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot ask which units this host needs to come up, so that names alone protect them");
-            BTreeSet::new()
-        }),
+        None => match talk(async |systemd| systemd.needed_to_boot().await) {
+            Ok(units) => units,
+            Err(error) => {
+                tracing::warn!(%error, "cannot ask which units this host needs to come up: those that it named last count, and names");
+                return known.as_ref().map(|(_, units)| units.clone()).unwrap_or_default();
+            }
+        },
     };
     *known = Some((Instant::now(), units.clone()));
     units

@@ -279,7 +279,7 @@ fn describe(output: &mut InjectOutput, status: &FaultStatus) {
 }
 
 async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<InjectOutput, ApiError> {
-    let Removed { removals, forgotten, stays } = service.remove(&name, caller).await?;
+    let Removed { removals, forgotten, stays, others } = service.remove(&name, caller).await?;
     let mut output = InjectOutput {
         status: "removed".to_owned(),
         fault_name: name.to_string(),
@@ -287,19 +287,21 @@ async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<In
         ..InjectOutput::default()
     };
     let known = match (output.fault_type.is_empty(), stays) {
-        (_, true) => "its registration stays, which its owner and root alone can remove",
+        (_, true) => "what is registered under it stays: its owner and root alone can remove that",
         (true, false) => "no such fault was registered",
         (false, false) => "forgotten",
     };
     let Some(removal) = removals.first() else {
-        output.message = Some(format!("{known}; none was active"));
+        let others = others.map(|others| format!("; {others}")).unwrap_or_default();
+        output.message = Some(format!("{known}; none was active{others}"));
         return Ok(output);
     };
     output.fault_type = removal.fault_type.name().to_owned();
-    output.evidence = sees_all(removal.name.owner, caller.owner()).then_some(removal.evidence);
+    let sees_all = sees_all(removal.name.owner, caller.owner());
+    output.evidence = sees_all.then_some(removal.evidence);
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
-        let kept = removal.kept.iter().map(|kept| format!("; {kept}"));
+        let kept = removal.kept.iter().filter(|_| sees_all).map(|kept| format!("; {kept}"));
         let forgotten = if stays { known } else { "forgotten" };
         let found = format!("ended and {forgotten}; residue was looked for and none found");
         output.message = Some(std::iter::once(found).chain(kept).collect());

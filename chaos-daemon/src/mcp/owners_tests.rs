@@ -247,7 +247,7 @@ async fn of_others_a_user_sees_what_is_active_so_that_it_can_be_ended_and_nothin
     // Ending is everybody's, forgetting is not.
     let said = stage.fault(B, "1001/slow", "remove", json!({})).await;
     assert_eq!(said["status"], "removed", "{said}");
-    assert!(said["message"].as_str().unwrap().contains("its registration stays"), "{said}");
+    assert!(said["message"].as_str().unwrap().contains("what is registered under it stays"), "{said}");
     assert!(said.get("evidence").is_none(), "{said}");
     assert_eq!(stage.active(), []);
     assert_eq!(stage.faults(A).await.len(), 2);

@@ -60,7 +60,8 @@ async fn status(
     };
     let registry = &*overview.registry;
     let totals = service.history().totals().await;
-    let all = totals.iter().flatten().filter(|((owner, name), _)| wanted(*owner, name));
+    let all =
+        totals.iter().flatten().filter(|((owner, name), _)| sees_all(*owner, viewer) && wanted(*owner, name));
     let total = all.fold(Total::default(), |sum, (_, total)| sum + *total);
     let results = match include_results {
         true => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
+use super::history::views::sees_all;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::notes::{Note, Notes};
 use crate::experiment::role::Role;
@@ -403,7 +404,8 @@ impl Runs {
                 ?outcome,
                 "experiment finished"
             );
-            result.next = next(&experiment, &result, started.known.staged.clone(), &runs.history).await;
+            let staged = started.known.staged.clone().map(|staged| (staged, started.owner));
+            result.next = next(&experiment, &result, staged, &runs.history).await;
             let mut recorded = started.recorded(result.clone(), recorder.timeline());
             let faults = started.faults.keys().zip(recorded.faults);
             recorded.faults = faults.map(|(index, fault)| fault.with_fate(fates.get(index))).collect();
@@ -452,12 +454,12 @@ fn not_found(text: String) -> ApiError {
 async fn next(
     experiment: &Experiment,
     result: &ExperimentResult,
-    staged: Option<String>,
+    staged: Option<(String, Owner)>,
     history: &History,
 ) -> Option<String> {
     let verdict = result.verdict?;
     let mut steps = match staged {
-        Some(staged) => history.stages(staged).await.ok()?,
+        Some((staged, owner)) => history.stages(staged, owner).await.ok()?,
         None => Vec::new(),
     };
     steps.extend(result.stage.map(|stage| (stage, verdict)));
@@ -483,6 +485,8 @@ fn conflict(
     }
     for other in going_on.values() {
         if let Some(target) = targets.intersection(&other.targets).next() {
+            // What another user's run goes to is nobody else's business.
+            let target = if sees_all(other.owner, caller) { target.as_str() } else { "what it goes to" };
             let text =
                 format!("{target} is a target of {}, too: a target has one run at a time", named(other));
             return Some(text);

@@ -157,6 +157,12 @@ impl Running {
         if let Some(category) = known {
             return program(Rule::Table(category), category.why());
         }
+        // Whatever it is called itself.
+        if let (true, Some(unit)) = (self.nearness.of_this_host, unit)
+            && let Some(category) = names::unit(unit)
+        {
+            return Some(Protected::unit(Rule::Table(category), category.why(), unit));
+        }
         let asker = spared.asker;
         let is_own = asker.uid == Some(self.owner.uid);
         let is_placed = aim == Aim::AtPlace && self.has_place();
@@ -171,7 +177,7 @@ impl Running {
 
     /// Whether it is in a unit of the host or in a container. What a user's login has is in none.
     fn has_place(&self) -> bool {
-        let is_of_login = |unit: &str| unit.starts_with("session-") || unit.starts_with("user@");
+        let is_of_login = |unit: &str| names::is_login(unit) || unit.starts_with("user@");
         let in_unit = self.owner.login.is_none() && self.unit().is_some_and(|unit| !is_of_login(unit));
         in_unit || self.container().is_some()
     }

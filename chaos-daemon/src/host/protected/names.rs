@@ -161,8 +161,9 @@ const NETWORK: &str = "NetworkManager* connman* dhclient* dhcp6c* dhcpcd* iwd* n
     wpa_supplicant*";
 
 /// Names of other units that nothing opens, ourselves among them; with all of [`NETWORK`].
-const CORE_UNITS: &str = "systemd-* dbus* ssh* networking* network.service netctl* ifup@* wicked.service getty@* \
-    serial-getty@* container-getty@* console-getty* user@* user-runtime-dir@* init.scope session-* \
+const CORE_UNITS: &str = "systemd-* dbus.service dbus.socket dbus-broker.service dbus-org.freedesktop.* ssh.service \
+    ssh.socket ssh@* sshd.service sshd.socket sshd@* sshd-* networking.service network.service netctl.service netctl@* ifup@* \
+    wicked.service getty@* serial-getty@* container-getty@* console-getty.service user@* user-runtime-dir@* init.scope \
     chaos-daemon*";
 
 /// Whether a name is what a pattern says: itself, or its beginning where the pattern ends with `*`; or as much of it as the
@@ -202,7 +203,12 @@ pub fn program(name: &str) -> Option<Category> {
 
 /// Whether nothing opens a unit of this name.
 pub fn is_core_unit(name: &str) -> bool {
-    any(CORE_UNITS, name) || any(NETWORK, name)
+    any(CORE_UNITS, name) || any(NETWORK, name) || is_login(name)
+}
+
+/// Whether a unit of this name is somebody's session (logind).
+pub fn is_login(name: &str) -> bool {
+    name.starts_with("session-") && name.ends_with(".scope")
 }
 
 /// What a unit of this name is to its host.

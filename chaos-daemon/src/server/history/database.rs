@@ -245,12 +245,12 @@ impl Database {
         }
     }
 
-    /// When the document with this digest of its stages was run at which of them, and with which verdict, the oldest first.
-    pub(super) fn stages(&self, staged: &str) -> Result<Vec<(i64, Step)>> {
-        let question = "SELECT started_ms, stage, verdict FROM run WHERE staged = ? AND stage IS NOT NULL \
+    /// When the document with this digest of its stages was run for this owner at which of them, and with which verdict, the oldest first.
+    pub(super) fn stages(&self, staged: &str, owner: Owner) -> Result<Vec<(i64, Step)>> {
+        let question = "SELECT started_ms, stage, verdict FROM run WHERE staged = ? AND owner = ? AND stage IS NOT NULL \
                         AND verdict IS NOT NULL ORDER BY started_ms, rowid";
         let mut statement = self.connection.prepare(question)?;
-        let rows = statement.query_map([staged], |row| {
+        let rows = statement.query_map([staged, &owner.to_string()], |row| {
             let (stage, verdict): (u8, String) = (row.get(1)?, row.get(2)?);
             Ok((row.get(0)?, Stage::try_from(stage).ok().zip(Verdict::parse(&verdict))))
         })?;

@@ -381,9 +381,9 @@ impl History {
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub async fn stages(&self, staged: String) -> Result<Vec<Step>, ApiError> {
+    pub async fn stages(&self, staged: String, owner: Owner) -> Result<Vec<Step>, ApiError> {
         self.blocking(move |shared| {
-            let mut found = shared.all(|database| database.stages(&staged))?;
+            let mut found = shared.all(|database| database.stages(&staged, owner))?;
             found.sort_by_key(|(began, _)| *began);
             Ok(found.into_iter().map(|(_, step)| step).collect())
         })

@@ -299,14 +299,16 @@ async fn at_which_stages_a_document_was_run_is_told_in_order_also_of_what_is_in_
         .record(&at(10, "e", 5, "x", Verdict::Held), Retention::default())
         .unwrap();
     let stages: Vec<_> = again
-        .stages("x".into())
+        .stages("x".into(), Owner::User(1000))
         .await
         .unwrap()
         .iter()
         .map(|(stage, verdict)| (stage.percent(), *verdict))
         .collect();
     assert_eq!(stages, [(10, Verdict::Held), (25, Verdict::Tripped), (10, Verdict::Held)]);
-    assert_eq!(again.stages("z".into()).await.unwrap(), []);
+    assert_eq!(again.stages("z".into(), Owner::User(1000)).await.unwrap(), []);
+    // What another user has run of it makes nothing due.
+    assert_eq!(again.stages("x".into(), Owner::User(1001)).await.unwrap(), []);
 }
 
 #[tokio::test]

@@ -97,7 +97,7 @@ impl Service {
             }
             admitted => admitted?,
         };
-        let stage = match self.due(&experiment, &document, wanted, caller).await {
+        let stage = match self.due(&experiment, &document, wanted, (owner, caller)).await {
             Err(error) if error.code == ErrorCode::StageNotDue => {
                 problems.push(error.to_string());
                 wanted

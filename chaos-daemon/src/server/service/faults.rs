@@ -81,8 +81,10 @@ pub struct Removed {
     pub removals: Vec<Removal>,
     /// What was registered, and is forgotten.
     pub forgotten: Option<Arc<FaultRequest>>,
-    /// Something is registered, and not the caller's to forget.
+    /// Whatever is registered under the name is not the caller's to forget.
     pub stays: bool,
+    /// The caller has none of this name, and others have: whose, and how theirs is ended.
+    pub others: Option<String>,
 }
 
 impl Service {
@@ -200,20 +202,22 @@ impl Service {
     /// Whatever the injector says; the registration then stays, so that the name can be found again.
     pub async fn remove(&self, name: &GivenName, caller: Caller) -> Result<Removed, ApiError> {
         self.ask_leave(Act::End, caller).await?;
-        let removals = self.end(name, caller).await?;
         let key = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone());
-        if self.registered(&key).is_none() {
-            return Ok(Removed { removals, forgotten: None, stays: false });
-        }
-        if caller.meant(Some(key.owner)).is_err() {
-            return Ok(Removed { removals, forgotten: None, stays: true });
+        let (removals, others) = match self.end(name, caller).await {
+            // Removing what is not there succeeds, whatever others have.
+            Err(error) if error.code == ErrorCode::FaultNotFound => (Vec::new(), Some(error.in_full())),
+            removals => (removals?, None),
+        };
+        let stays = caller.meant(Some(key.owner)).is_err();
+        if stays || self.registered(&key).is_none() {
+            return Ok(Removed { removals, forgotten: None, stays, others });
         }
         let QualifiedName { owner, name } = key.clone();
         let change =
             self.store.change(caller.owner(), move |registry| Ok(registry.of(owner).faults.remove(&name)));
         let (forgotten, _) = change.await?;
         tracing::info!(%caller, name = %key, "removed the registration of a fault");
-        Ok(Removed { removals, forgotten: forgotten.map(|entry| entry.what), stays: false })
+        Ok(Removed { removals, forgotten: forgotten.map(|entry| entry.what), stays: false, others })
     }
 
     /// Ends one active fault, or all of them and every run. Registrations stay.

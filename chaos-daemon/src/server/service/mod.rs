@@ -252,7 +252,7 @@ impl Service {
         experiment: &Experiment,
         document: &Map<String, Value>,
         wanted: Option<Stage>,
-        caller: Caller,
+        (owner, caller): (Owner, Caller),
     ) -> Result<Option<Stage>, ApiError> {
         let Some(radius) = &experiment.guardrails.blast_radius else {
             return match wanted {
@@ -262,7 +262,7 @@ impl Service {
                 }
             };
         };
-        let history = self.history.stages(of_stages(document)).await?;
+        let history = self.history.stages(of_stages(document), owner).await?;
         let refused = |refusal: Refusal| {
             let error = ApiError::new(ErrorCode::StageNotDue, refusal.to_string());
             match refusal {
@@ -334,7 +334,7 @@ impl Service {
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let Subject { owner, experiment, document } = subject;
-        let stage = self.due(experiment, document, wish.stage, caller).await?;
+        let stage = self.due(experiment, document, wish.stage, (*owner, caller)).await?;
         let experiment = self.admit(experiment, document, caller).await?;
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);

@@ -24,8 +24,8 @@ use nix::sys::signal::Signal;
 use super::lab::{Lab, idle};
 use super::settings::{HERE, POLICY};
 use super::unit::{
-    MEMBER, NEXT_PACKAGE, PACKAGE, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log, main_pid,
-    property, run, systemctl, wait_restarted,
+    MEMBER, NEXT_PACKAGE, PACKAGE, ROOT, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log,
+    main_pid, property, run, systemctl, wait_restarted,
 };
 use super::{Test, TestResult, tests, unit};
 use crate::late::HANG;
@@ -79,6 +79,14 @@ fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
     let refused = Command::new("runuser").args(["-u", STRANGER, "--", "chaosctl", "status"]).output()?;
     assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     assert!(property(SERVICE, "StatusText")?.contains("0 faults"), "{}", property(SERVICE, "StatusText")?);
+    // Until somebody has said what the host is, nothing is injected.
+    let inject = ["inject", "resource_exhaustion", "--resource", "cpu", "--percent", "1", "--for", "1s"];
+    let refused = chaosctl(ROOT, &inject).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(refused.contains("it is not said what this host is"), "{refused}");
+    chaosctl(ROOT, &["policy", "init", "--environment", "test"])?;
+    systemctl(&["reload", SERVICE])?;
+    assert!(wait_until(HANG, || log().contains("the policy was read again")), "{}", log());
+    chaosctl(ROOT, &inject)?;
     Ok(())
 }
 
@@ -87,8 +95,10 @@ fn a_member_of_the_group_injects_and_removes() -> TestResult {
     let lab = Lab::with_active_faults()?;
     let told = || property(SERVICE, "StatusText").is_ok_and(|text| text.starts_with("2 faults"));
     assert!(wait_until(HANG, told), "{}", property(SERVICE, "StatusText")?);
-    chaosctl(MEMBER, &["stop", "slow"])?;
-    chaosctl(MEMBER, &["remove", "cut"])?;
+    // They are root's: anybody ends them who says so.
+    assert!(chaosctl(MEMBER, &["stop", "slow"]).is_err(), "ended by a name that is not the member's");
+    chaosctl(MEMBER, &["stop", "0/slow"])?;
+    chaosctl(MEMBER, &["remove", "0/cut"])?;
     lab.time_to_normal(Duration::from_secs(2))?;
     lab.assert_clean(idle())?;
     Ok(())

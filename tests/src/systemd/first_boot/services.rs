@@ -76,7 +76,9 @@ fn status(name: &str) -> Value {
 /// The fault of this name in a status, which may have others that are registered.
 fn fault_of(status: &Value, name: &str) -> Value {
     let faults = status["active_faults"].as_array().cloned().unwrap_or_default();
-    faults.into_iter().find(|fault| fault["name"] == name).unwrap_or_default()
+    // Those of others bear their owner before their name.
+    let plain = |fault: &Value| fault["name"].as_str().and_then(|name| name.rsplit('/').next()) == Some(name);
+    faults.into_iter().find(plain).unwrap_or_default()
 }
 
 fn a_service_is_stopped_while_the_fault_lasts_and_started_again() -> TestResult {
