@@ -29,7 +29,7 @@ PARTITION = {"fault_type": "network_partition", "probability": 1.0, "duration_se
 TOOLS = {"chaos_inject_fault", "chaos_run_experiment", "chaos_status", "chaos_stop", "chaos_doctor", "chaos_plan",
          "chaos_plan_experiment", "chaos_list_experiments", "chaos_describe_experiment",
          "chaos_register_experiment", "chaos_probe", "chaos_list_runs", "chaos_get_run", "chaos_statistics",
-         "chaos_schedule", "chaos_targets"}
+         "chaos_schedule", "chaos_search", "chaos_targets"}
 # The server that is probed, and its port.
 SERVER, PORT = Path(__file__).resolve().parent / "server.py", 8765
 # What only a hang takes of one session, and of everything together, in seconds; and the longest that may be waited for a run.

@@ -21,6 +21,7 @@ use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
+use super::search::{self, SearchArgs};
 use super::{bridge, document, history, runs, sample, show, watch};
 use crate::experiment::schema;
 use crate::host::words;
@@ -135,6 +136,9 @@ enum Command {
     /// Have registered experiments run at times, by themselves
     #[command(subcommand)]
     Schedule(ScheduleCommand),
+    /// Find the mildest faults at which an experiment misses its objective, by runs of it, within the search of its document
+    #[command(after_help = search::EXIT_CODES)]
+    Search(Box<SearchArgs>),
     /// Check an experiment without running it, and without the daemon; exit code 0 or 2
     Validate {
         /// JSON or YAML file, or - for stdin
@@ -441,6 +445,10 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Schedule(command) => {
             let (text, answer) = schedule::carry_out(client, command).await?;
             Ok(Done::well(text, answer))
+        }
+        Command::Search(args) => {
+            let (text, answer, code) = search::carry_out(client, args, json).await?;
+            Ok(Done { text, answer, code })
         }
         Command::Report(args) => {
             let answer = history::run(client, &args.run).await?;

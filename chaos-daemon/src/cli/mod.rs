@@ -18,6 +18,7 @@ mod progress;
 mod runs;
 mod sample;
 mod schedule;
+mod search;
 mod show;
 mod watch;
 

@@ -113,6 +113,11 @@ impl Subject {
         }
     }
 
+    /// The same, of what was typed.
+    pub(super) fn of(text: &str) -> Result<Self, Infallible> {
+        Ok(Self::parse(text))
+    }
+
     /// The same with what is in the file.
     ///
     /// # Errors
@@ -138,7 +143,7 @@ pub(super) enum Experiment {
 pub(super) struct RunArgs {
     /// Name of a registered one; or a file, which is checked and registered first: what begins with / ./ or ../ or ends in .json,
     /// .yaml or .yml, or - for stdin
-    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath, value_parser = |text: &str| Ok::<_, Infallible>(Subject::parse(text)))]
+    #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath, value_parser = Subject::of)]
     pub(super) subject: Subject,
     #[command(flatten)]
     how: How,

@@ -16,6 +16,7 @@ use super::role::{Role, Stage, Stages};
 use super::sampling::{Mode, STRATEGIES};
 use super::sampling_rule::Rule;
 use super::schema::ROLLBACKS;
+use super::search::Plan;
 use super::stage::BlastRadius;
 use super::variables::{Outside, Room, Variables};
 use crate::probe::Probe;
@@ -55,7 +56,23 @@ impl Experiment {
         let reader = Reader { variables: &variables, room: Room::default() };
         let parsed = read(fields, &reader)
             .map_err(|error| SpecError { problem: variables.hide(&error.problem), ..error })?;
-        Ok(Self { variables, ..parsed })
+        let experiment = Self { variables, ..parsed };
+        experiment.searchable(document, outside)?;
+        Ok(experiment)
+    }
+
+    /// Refuses a search of which a candidate makes no sense.
+    fn searchable(&self, document: &Map<String, Value>, outside: &dyn Outside) -> Result<(), SpecError> {
+        let Some(plan) = Plan::of(self)? else { return Ok(()) };
+        for candidate in plan.ends() {
+            // It has no search of its own.
+            Self::parse(&plan.document(document, &candidate, "search"), outside).map_err(|error| {
+                let setting = plan.spec.space.setting(&candidate);
+                let problem = format!("the search may try {setting}, which makes no sense: {error}");
+                SpecError::new("extensions", problem)
+            })?;
+        }
+        Ok(())
     }
 
     /// The method as the state machine sees it.

@@ -10,6 +10,7 @@ use super::alert::{Alert, Wanted};
 use super::durations::{LONGEST_INTERVAL, SHORTEST_INTERVAL, duration, duration_schema, length, within};
 use super::gate::{self, Gate, Op, Rule};
 use super::sampling_rule;
+use super::search::words::Words;
 use super::stage::BlastRadius;
 use super::tolerance::Tolerance;
 use super::variables::Use;
@@ -48,6 +49,8 @@ pub struct Guardrails {
     pub blast_radius: Option<BlastRadius>,
     /// In which environments it may run; empty for any.
     pub environments: Vec<String>,
+    /// What may be searched of it.
+    pub search: Option<Words>,
 }
 
 impl Guardrails {
@@ -92,6 +95,10 @@ impl Guardrails {
         let at = fields.at("blast_radius");
         if let Some(value) = fields.take("blast_radius") {
             guardrails.blast_radius = Some(BlastRadius::read(&at, value)?);
+        }
+        let at = fields.at("search");
+        if let Some(value) = fields.take("search") {
+            guardrails.search = Some(Words::read(&at, value)?);
         }
         let at = fields.at("environments");
         for (index, name) in fields.array("environments")?.unwrap_or_default().into_iter().enumerate() {
@@ -276,6 +283,7 @@ pub(super) fn fields() -> Value {
             "description": "Of the extension chaos-daemon: alerts that have to fire because of the faults, or must not."},
         "environments": {"type": "array", "items": {"type": "string"},
             "description": "Of the extension chaos-daemon: what a host has to be, by its policy, for it to be run there, such as \"staging\"."},
+        "search": super::search::words::schema(),
         "rto": length("Of the extension chaos-daemon: recovery time objective, from an action that kills, stops, restarts or cuts off"),
     })
 }

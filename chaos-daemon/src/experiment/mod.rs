@@ -24,6 +24,7 @@ pub mod role;
 pub mod sampling;
 mod sampling_rule;
 pub mod schema;
+pub mod search;
 pub mod severity;
 pub mod source;
 pub mod stage;

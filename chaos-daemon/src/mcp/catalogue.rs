@@ -110,7 +110,7 @@ impl Tool for ListExperiments {
     const NAME: &'static str = "chaos_list_experiments";
     const TITLE: &'static str = "List experiments";
     const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, for root everybody's, which chaos_run_experiment runs, and those built in, which are ready to be \
-         registered. With their faults and the verdict of their latest run, always in the same order, page by page.";
+         registered. With their faults and the verdict of their latest run, page by page.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = ListOutput;
 

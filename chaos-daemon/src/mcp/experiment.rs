@@ -129,7 +129,7 @@ impl Tool for PlanExperiment {
     const DESCRIPTION: &'static str = "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
          chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once, but for \
          what may change something when it is asked (a POST, a call of a tool, a program), which not_sampled names. Tells how \
-         earlier runs of it went, and of other experiments that are like it.";
+         earlier runs of it and of its like went.";
     const HINTS: Hints = Hints { open_world: true, ..Hints::LOOKS };
     const GIVEN_UP: bool = true;
     type Output = RunOutput;

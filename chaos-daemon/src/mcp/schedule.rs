@@ -81,31 +81,31 @@ pub(super) struct Scheduling;
 impl Tool for Scheduling {
     const NAME: &'static str = "chaos_schedule";
     const TITLE: &'static str = "Schedule experiments";
-    const DESCRIPTION: &'static str = "Has a registered experiment run by itself at the times of a cron expression in a time zone, within windows, with jitter. \
-         Each firing is a run as by chaos_run_experiment, in the name of who has set the schedule. What is missed, or falls on \
-         a date of never, is left out, and told by list with the latest outcomes. An experiment that is registered anew needs its schedule set again.";
+    const DESCRIPTION: &'static str = "Has a registered experiment run by itself at the times of a cron expression, within windows, with jitter. \
+         Each firing is a run in the name of who has set the schedule. What is missed is left out, and told by list. An experiment \
+         that is registered anew needs its schedule set again.";
     /// What it sets breaks something later; to set it again changes nothing.
     const HINTS: Hints = Hints { idempotent: true, ..Hints::BREAKS };
     type Output = ScheduleOutput;
 
     fn input() -> JsonObject {
         let window = json!({"type": "object", "additionalProperties": false, "properties": {
-            "days": text("The days on which it begins, e.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
-            "dates": text("In place of days: a date, e.g. \"2026-12-24\", or \"12-25\" of every year, or a range of them, e.g. \
-                \"2026-12-24..2027-01-01\". Whole days without from and to."),
-            "from": text("When it begins, e.g. \"09:00\"; needed without dates."),
-            "to": text("When it is over, e.g. \"17:00\" or \"24:00\"; on the next day if that is before its beginning."),
+            "days": text("E.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
+            "dates": text("In place of days: \"2026-12-24\", \"12-25\" of every year, or a range, \"2026-12-24..2027-01-01\"; whole \
+                days without from and to."),
+            "from": text("E.g. \"09:00\"; needed without dates."),
+            "to": text("E.g. \"17:00\" or \"24:00\"; on the next day if that is before from."),
         }});
         let windows =
             |description: &str| json!({"type": "array", "items": window, "description": description});
         let properties = json!({
             "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
                 schedule, in place of any of yours of the same name; list tells of all, or of one; pause and resume change one, or all. All are yours, for root everybody's."},
-            "name": text("Name of the schedule; for set and delete it is needed."),
-            "experiment": text("set: name of the registered experiment that it runs."),
+            "name": text("Needed for set and delete."),
+            "experiment": text("set: the registered experiment."),
             "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
             "time_zone": {"type": "string", "default": "UTC",
-                "description": "set: whose clocks, by the IANA name, e.g. \"Europe/Berlin\"."},
+                "description": "set: IANA name, e.g. \"Europe/Berlin\"."},
             "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
                 "only": windows("Within one of these only, e.g. business hours."),
                 "never": {"type": "array", "items": {"type": "object"}, "description": "Never within these, as in only, e.g. holidays."},
@@ -113,7 +113,7 @@ impl Tool for Scheduling {
             "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
                 "description": "set: each firing comes up to so many seconds later, by chance."},
             "seed": {"type": "integer", "minimum": 0, "maximum": u32::MAX,
-                "description": "set: decides how much later; without it, by chance."},
+                "description": "set: decides how much later."},
             "paused": {"type": "boolean", "default": false, "description": "set: it stands still until it is resumed."},
         });
         object(properties, &["action"])
@@ -242,8 +242,8 @@ pub(super) fn words(fields: &mut Fields) -> Result<Words, ApiError> {
             WindowsWords { only: all(only, "windows.only")?, never: all(never, "windows.never")? }
         }
     };
-    let jitter_seconds = whole(fields, "jitter_seconds")?.unwrap_or(0);
-    let seed = whole(fields, "seed")?.unwrap_or_else(rand::random);
+    let jitter_seconds = fields.whole("jitter_seconds")?.unwrap_or(0);
+    let seed = fields.whole("seed")?.unwrap_or_else(rand::random);
     Ok(Words { experiment, cron, time_zone, windows, jitter_seconds, seed })
 }
 
@@ -264,13 +264,4 @@ fn all(windows: Option<Vec<Value>>, path: &str) -> Result<Vec<WindowWords>, Spec
             Ok(WindowWords { days, dates, from, to })
         })
         .collect()
-}
-
-fn whole(fields: &mut Fields, key: &'static str) -> Result<Option<u32>, SpecError> {
-    let Some(number) = fields.number(key)? else { return Ok(None) };
-    if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
-        return Err(SpecError::new(key, format!("{number} is not a whole number from 0 up")));
-    }
-    // Whole, and within bounds.
-    Ok(Some(number as u32))
 }

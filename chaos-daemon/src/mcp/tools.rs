@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::tool::{Call, Hints, Output, Tool};
 use super::{
-    catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, status, targets,
+    catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, search, status,
+    targets,
 };
 use crate::request::{ApiError, Caller};
 
@@ -26,6 +27,7 @@ pub(super) const TOOLS: &[Entry] = &[
     entry::<experiment::RegisterExperiment>(),
     entry::<experiment::RunExperiment>(),
     entry::<schedule::Scheduling>(),
+    entry::<search::Searching>(),
     entry::<history::Statistics>(),
     entry::<status::Status>(),
     entry::<control::Stop>(),

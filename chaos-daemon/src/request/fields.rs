@@ -77,6 +77,19 @@ impl Fields {
         })
     }
 
+    /// Takes a whole number from 0 up.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn whole(&mut self, key: &'static str) -> Result<Option<u32>, SpecError> {
+        let Some(number) = self.number(key)? else { return Ok(None) };
+        if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
+            return Err(SpecError::new(self.at(key), format!("{number} is not a whole number from 0 up")));
+        }
+        // Whole, and within bounds.
+        Ok(Some(number as u32))
+    }
+
     /// Takes a number.
     ///
     /// # Errors

@@ -382,6 +382,8 @@ pub enum ErrorCode {
     RunNotFound,
     /// There is no schedule of this name.
     ScheduleNotFound,
+    /// There is no search of this name.
+    SearchNotFound,
     /// The target does not exist.
     TargetNotFound,
     /// The target is protected.

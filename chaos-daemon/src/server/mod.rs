@@ -12,6 +12,7 @@ pub mod places;
 pub mod registry;
 pub mod runs;
 pub mod schedule;
+pub mod search;
 pub mod service;
 
 use std::convert::Infallible;
@@ -156,6 +157,7 @@ where
         error = accept_vsock(vsock, entrance) => Err(error),
         never = budget.give_back() => match never {},
         never = schedule::keep(service.clone()) => match never {},
+        never = search::keep(service.clone()) => match never {},
         never = tell_left_out() => match never {},
         never = prober.follow() => match never {},
         Some(never) = OptionFuture::from(runner.map(Takers::follow)) => match never {},

@@ -151,6 +151,16 @@ impl Run {
         ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
     }
 
+    /// Asks it to stop. It removes its faults itself.
+    pub fn end(&self) {
+        self.stop.send_replace(());
+    }
+
+    /// What was sampled by now.
+    pub fn samples(&self) -> Vec<Reading> {
+        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).samples.clone()
+    }
+
     fn note(&self) -> Note {
         Note {
             experiment: self.experiment.clone(),

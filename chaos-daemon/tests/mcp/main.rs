@@ -43,6 +43,8 @@ mod sampling;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]
+mod searches;
+#[cfg(test)]
 mod specification;
 #[cfg(test)]
 mod stages;

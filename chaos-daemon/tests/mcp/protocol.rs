@@ -122,6 +122,7 @@ async fn annotations_are_true() {
             "chaos_inject_fault",
             "chaos_run_experiment",
             "chaos_schedule",
+            "chaos_search",
             "chaos_probe",
             "chaos_register_experiment",
         ]

@@ -139,7 +139,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("chaos-daemon/src/fuzzing/", &[DAEMON]),
     ("chaos-daemon/tests/mcp/", &[DAEMON]),
     ("chaos-daemon/experiments/", &[DAEMON, ("servers", &[])]),
-    ("chaos-daemon/search/", &[SEARCH]),
+    ("chaos-daemon/search/", &[SEARCH, DAEMON]),
     // What holds, ends and recovers faults, of every kind.
     (
         "chaos-daemon/",

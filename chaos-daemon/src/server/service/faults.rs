@@ -229,6 +229,8 @@ impl Service {
         match name {
             Some(name) => self.end(name, caller).await,
             None => {
+                // Before their runs end: another one would begin.
+                self.searches.stop(None).await?;
                 self.runs.stop(None);
                 self.removals(Request::StopAll { caller }).await
             }

@@ -3,6 +3,7 @@
 mod dry_run;
 mod faults;
 mod leave;
+mod searching;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use super::notes::{Note, Notes};
 use super::registry::{Document, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
 use super::schedule::Schedules;
+use super::search::Searches;
 use crate::experiment::driver::unexpected;
 use crate::experiment::stage::Refusal;
 use crate::experiment::staged;
@@ -49,6 +51,7 @@ pub struct Service {
     run_keys: Keys<String>,
     injection_keys: Keys<Injection>,
     schedules: Schedules,
+    searches: Searches,
     /// Who reads the catalogue.
     pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
@@ -102,10 +105,11 @@ impl Service {
             notes.save();
         }
         let runs = Runs::new(notes, history.clone(), most_runs);
-        let schedules = Schedules::open(state_dir);
+        let (schedules, searches) =
+            (Schedules::open(state_dir), Searches::open(state_dir, went_down.is_some()));
         let (run_keys, injection_keys) = (Keys::default(), Keys::default());
         let reading = Arc::default();
-        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, reading }
+        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, searches, reading }
     }
 
     /// What runs by itself, and when.
