@@ -39,6 +39,7 @@ mod programs;
 mod sandbox;
 mod scene;
 mod scopes;
+mod searches;
 mod served;
 mod services;
 mod severed;
@@ -223,6 +224,7 @@ pub fn all() -> Vec<KernelTest> {
         hung::TESTS,
         dry_run_floods::TESTS,
         scopes::TESTS,
+        searches::TESTS,
         names::TESTS,
         overlap::TESTS,
         owners::TESTS,
