@@ -87,18 +87,17 @@ impl Plan {
         }))
     }
 
-    /// Candidates at the ends of the space: what the document of one is not valid for, nobody may search.
+    /// Candidates at the ends of the space, and each kind alone: what the document of one is not valid for, nobody may search. They
+    /// are few, since each costs as much as the document itself.
     pub fn ends(&self) -> Vec<Candidate> {
         let space = &self.spec.space;
-        let harshest = |mild: &Candidate| {
-            let top = |place: Place| space.ladder(place).map_or(0, Ladder::top);
-            mild.places().into_iter().fold(mild.clone(), |harsh, place| harsh.with(place, top(place)))
-        };
-        let most: Vec<usize> = (0..space.most.min(space.kinds.len())).collect();
-        let mut ends = vec![most];
-        ends.extend((0..space.kinds.len()).map(|kind| vec![kind]));
-        let mild = ends.iter().map(|kinds| space.mildest(kinds));
-        mild.flat_map(|mild| [harshest(&mild), mild]).collect()
+        let all: Vec<usize> = (0..space.kinds.len()).collect();
+        let mildest = space.mildest(&all);
+        let top = |place: Place| space.ladder(place).map_or(0, Ladder::top);
+        let harshest = mildest.places().into_iter();
+        let harshest = harshest.fold(mildest.clone(), |harsh, place| harsh.with(place, top(place)));
+        let alone = all.iter().filter(|_| all.len() > 1).map(|kind| space.mildest(&[*kind]));
+        [harshest, mildest].into_iter().chain(alone).collect()
     }
 }
 
