@@ -29,7 +29,7 @@ pub fn properties() -> Value {
         "title": text("What the experiment is about; its name, unless name is given."),
         "name": text("Name under which it runs."),
         "description": text("What is expected to hold. Chaos Toolkit requires it."),
-        "version": text("Version of the format; without effect."),
+        "version": text("Without effect."),
         "tags": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": "Without effect."},
         "contributions": {"type": "object", "description": "Without effect."},
         "configuration": {"type": "object", "additionalProperties": value(),

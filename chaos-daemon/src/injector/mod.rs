@@ -400,6 +400,8 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             }
         }
         Request::Plan { name, fault, caller } => {
+            let policy = injector.policy();
+            let fault = policy.aimed(&fault);
             let plan = plans::plan(injector, &name, &fault, caller);
             unless_left(ticket, async { Ok(Reply::Planned(Box::new(plan.await?))) }).await
         }

@@ -109,8 +109,7 @@ pub(super) struct ListExperiments;
 impl Tool for ListExperiments {
     const NAME: &'static str = "chaos_list_experiments";
     const TITLE: &'static str = "List experiments";
-    const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, for root everybody's, which chaos_run_experiment runs, and those built in, which are ready to be \
-         registered. With their faults and the verdict of their latest run, page by page.";
+    const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, and those built in, which are ready to be registered. With their faults and the verdict of their latest run, page by page.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = ListOutput;
 
@@ -118,12 +117,12 @@ impl Tool for ListExperiments {
         let verdicts: Vec<_> = VERDICTS.iter().map(|verdict| verdict.name()).collect();
         let origins = ORIGINS.map(Origin::name);
         let properties = json!({
-            "text": text("Only experiments with this text in their name or title, in whatever case."),
+            "text": text("Only those with this text in name or title."),
             "tag": text("Only experiments with this tag."),
-            "fault": text("Only experiments with a fault of this type or name."),
-            "target": text("Only experiments with a fault whose target has this text in it, e.g. \"eth0\" or \"payment.service\"."),
-            "last_verdict": {"type": "string", "enum": verdicts, "description": "Only experiments whose latest run has this verdict."},
-            "origin": {"type": "string", "enum": origins, "description": "Only experiments that are registered, or built in."},
+            "fault": text("Only those with such a fault, by type or name."),
+            "target": text("Only those with a fault whose target has this text."),
+            "last_verdict": {"type": "string", "enum": verdicts, "description": "Only those whose latest run has it."},
+            "origin": {"type": "string", "enum": origins, "description": "Only those."},
             "limit": {"type": "integer", "minimum": 1, "maximum": MOST_LISTED, "default": LISTED, "description": "The most experiments on the page."},
             "cursor": text("The next_cursor of the page before, with the same filters."),
         });

@@ -36,11 +36,8 @@ impl Tool for RunExperiment {
         let dry_run = json!({"type": "boolean", "default": false,
             "description": "Validate without executing the action."});
         let stage = json!({"type": "integer", "minimum": 1, "maximum": 100, "description": "Of a document with blast_radius: \
-            which of its stages, in percent. Without it, the one that is due. A stage is due when all smaller ones were held."});
-        let wait = wait_property(
-            LONGEST_WAIT,
-            "How long to wait for the end of the run: with 0 it is only begun. Not with dry_run.",
-        );
+            its stage, in percent. Without it, the one that is due."});
+        let wait = wait_property(LONGEST_WAIT, "How long to wait for its end; with 0 it is only begun.");
         let key = key_property(
             "A call with the key of an earlier one begins no second run, and is answered with the first. Not with dry_run.",
         );
@@ -128,7 +125,7 @@ impl Tool for PlanExperiment {
     const TITLE: &'static str = "Plan an experiment";
     const DESCRIPTION: &'static str = "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
          chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once, but for \
-         what may change something when it is asked (a POST, a call of a tool, a program), which not_sampled names. Tells how \
+         what may change something when it is asked, which not_sampled names. Tells how \
          earlier runs of it and of its like went.";
     const HINTS: Hints = Hints { open_world: true, ..Hints::LOOKS };
     const GIVEN_UP: bool = true;

@@ -46,7 +46,7 @@ impl Tool for InjectFault {
             "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
         });
         properties["idempotency_key"] = key_property(
-            "For inject: one with the key of an earlier one rolls no dice, injects nothing, and is answered with what that one did.",
+            "For inject: one with the key of an earlier one injects nothing, and is answered with what that did.",
         );
         properties["plan_digest"] = digest_property("inject");
         object(properties, &["fault_name", "action"])
@@ -318,7 +318,7 @@ async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<In
 /// The digest of what was planned, as JSON Schema.
 pub(super) fn digest_property(of: &str) -> Value {
     json!({"type": "string",
-        "description": format!("For {of}: the plan_digest of a plan. What would be done now is refused if it is not what was planned.")})
+        "description": format!("For {of}: the plan_digest of a plan. Anything else is refused.")})
 }
 
 /// Understands the key of what is to be begun once.
@@ -329,5 +329,5 @@ pub(super) fn idempotency_key(fields: &mut Fields) -> Result<Option<IdempotencyK
 /// The key of what is to be begun once, as JSON Schema.
 pub(super) fn key_property(description: &str) -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$",
-        "description": format!("{description} Known for an hour, and until the daemon's server ends.")})
+        "description": format!("{description} Known for an hour.")})
 }

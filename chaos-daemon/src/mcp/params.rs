@@ -18,7 +18,7 @@ pub(super) fn of_fault() -> Value {
     json!({
         "fault_name": {
             "type": "string", "minLength": 1, "maxLength": 81, "pattern": "^((vsock:)?[0-9]+/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$",
-            "description": "Unique fault identifier among yours, e.g. \"slow-database\"; for root also another user's, e.g. \"1001/slow-database\".",
+            "description": "Unique fault identifier among yours, e.g. \"slow-database\"; for root also \"1001/slow-database\".",
         },
         "fault_type": {
             "type": "string", "enum": types,

@@ -100,7 +100,7 @@ impl Tool for Scheduling {
             |description: &str| json!({"type": "array", "items": window, "description": description});
         let properties = json!({
             "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
-                schedule, in place of any of yours of the same name; list tells of all, or of one; pause and resume change one, or all. All are yours, for root everybody's."},
+                schedule, in place of any of yours of the same name; list, pause and resume take one, or all of yours."},
             "name": text("Needed for set and delete."),
             "experiment": text("set: the registered experiment."),
             "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),

@@ -217,13 +217,13 @@ async fn search(
             let seed = fields.whole("seed")?;
             fields.finish()?;
             let name = service.begin_search(&name, Beginning::Anew(seed), caller).await?;
-            told(service, Some(&name), ("begun".to_owned(), viewer), Told::default()).await
+            begun(service, &name, viewer).await
         }
         "minimise" => {
             let run_id = fields.string("run_id")?;
             fields.finish()?;
             let name = service.begin_search(&name, Beginning::Minimise(run_id.as_deref()), caller).await?;
-            told(service, Some(&name), ("begun".to_owned(), viewer), Told::default()).await
+            begun(service, &name, viewer).await
         }
         "stop" => {
             service.ask_leave(Act::End, caller).await?;
@@ -246,6 +246,14 @@ async fn search(
             Err(SpecError::new("action", problem).into())
         }
     }
+}
+
+/// What is told of a search that was begun just now.
+async fn begun(service: &Service, kept: &str, viewer: Owner) -> Result<SearchOutput, ApiError> {
+    let mut output = told(service, Some(kept), (String::new(), viewer), Told::default()).await?;
+    output.message =
+        output.searches.first().map(|begun| format!("begun: {}", begun.name)).unwrap_or_default();
+    Ok(output)
 }
 
 /// What `status` is to tell.

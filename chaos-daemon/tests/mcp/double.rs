@@ -349,7 +349,7 @@ impl Double {
         if fault.target.interface.as_deref() == Some("nosuch0") {
             return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0"));
         }
-        let fault = fault.parse().unwrap();
+        let fault = fault.parse()?;
         let found = fault.effect.processes().map(|selector| {
             let hit = selector.share.of(MATCHING);
             let share = hit as f64 / MATCHING as f64;

@@ -34,7 +34,7 @@ async fn the_specifications_own_examples_register_and_run_as_written() {
     assert!(failed);
     assert_eq!(result["error"]["code"], "MISSING_PARAMETER");
     assert!(result["error"]["message"].as_str().unwrap().starts_with("target.interface"));
-    assert!(server.take_asked().is_empty());
+    assert!(server.active.lock().unwrap().is_empty());
 }
 
 #[tokio::test]

@@ -137,9 +137,13 @@ impl Service {
     ) -> Result<Injection, ApiError> {
         let name = meant(name, caller)?;
         let fault = self.needed(&name, caller)?;
-        // One without a target goes where the policy says, which the injector knows.
-        if fault.target != TargetRequest::default() {
-            fault.parse()?;
+        if let Err(error) = fault.parse() {
+            if fault.target != TargetRequest::default() {
+                return Err(error.into());
+            }
+            // One without a target goes where the policy says, which the injector knows. That is asked before the dice are rolled.
+            let asked = Box::new(FaultRequest::clone(&fault));
+            self.door.call(Request::Plan { name: name.clone(), fault: asked, caller }).await?;
         }
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, %caller, "not triggered");

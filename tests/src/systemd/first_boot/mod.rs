@@ -80,7 +80,7 @@ fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
     assert_eq!(refused.status.code(), Some(4), "{refused:?}");
     assert!(property(SERVICE, "StatusText")?.contains("0 faults"), "{}", property(SERVICE, "StatusText")?);
     // Until somebody has said what the host is, nothing is injected.
-    let inject = ["inject", "resource_exhaustion", "--resource", "cpu", "--percent", "1", "--for", "1s"];
+    let inject = ["inject", "resource_exhaustion", "--resource", "cpu", "--cpu-percent", "1", "--for", "1s"];
     let refused = chaosctl(ROOT, &inject).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("it is not said what this host is"), "{refused}");
     chaosctl(ROOT, &["policy", "init", "--environment", "test"])?;
