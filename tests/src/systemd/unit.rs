@@ -73,7 +73,8 @@ pub(super) fn wait_restarted(before: i32) -> Result<()> {
 
 /// Has the package, and the two users, if they are not there yet.
 pub(super) fn installed() -> Result<()> {
-    if !Path::new("/usr/bin/chaos-daemon").exists() {
+    let is_new = !Path::new("/usr/bin/chaos-daemon").exists();
+    if is_new {
         run("dpkg", &["--install", PACKAGE])?;
     }
     for user in [MEMBER, STRANGER] {
@@ -83,8 +84,19 @@ pub(super) fn installed() -> Result<()> {
     }
     run("usermod", &["--append", "--groups", "chaos", MEMBER])?;
     match wait_until(HANG, || is_active(SERVICE)) {
+        true if is_new => say_what_the_host_is(),
         true => Ok(()),
         false => Err(Error::Hung { what: format!("{SERVICE} active; {}", log()) }),
+    }
+}
+
+/// Without that, nothing is injected.
+pub(super) fn say_what_the_host_is() -> Result<()> {
+    chaosctl(ROOT, &["policy", "init", "--environment", "test"])?;
+    systemctl(&["reload", SERVICE])?;
+    match wait_until(HANG, || log().contains("the policy was read again")) {
+        true => Ok(()),
+        false => Err(Error::Hung { what: format!("another policy; {}", log()) }),
     }
 }
 

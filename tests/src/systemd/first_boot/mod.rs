@@ -25,7 +25,7 @@ use super::lab::{Lab, idle};
 use super::settings::{HERE, POLICY};
 use super::unit::{
     MEMBER, NEXT_PACKAGE, PACKAGE, ROOT, SERVICE, SOCKET, STRANGER, chaosctl, installed, is_active, log,
-    main_pid, property, run, systemctl, wait_restarted,
+    main_pid, property, run, say_what_the_host_is, systemctl, wait_restarted,
 };
 use super::{Test, TestResult, tests, unit};
 use crate::late::HANG;
@@ -83,9 +83,7 @@ fn installing_starts_the_daemon_and_opens_it_to_the_group_only() -> TestResult {
     let inject = ["inject", "resource_exhaustion", "--resource", "cpu", "--cpu-percent", "1", "--for", "1s"];
     let refused = chaosctl(ROOT, &inject).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(refused.contains("it is not said what this host is"), "{refused}");
-    chaosctl(ROOT, &["policy", "init", "--environment", "test"])?;
-    systemctl(&["reload", SERVICE])?;
-    assert!(wait_until(HANG, || log().contains("the policy was read again")), "{}", log());
+    say_what_the_host_is()?;
     chaosctl(ROOT, &inject)?;
     Ok(())
 }
