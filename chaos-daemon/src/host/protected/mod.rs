@@ -157,8 +157,9 @@ impl Running {
         if let Some(category) = known {
             return program(Rule::Table(category), category.why());
         }
-        // Whatever it is called itself.
-        if let (true, Some(unit)) = (self.nearness.of_this_host, unit)
+        // Whatever it is called itself. The scope of a container is called after what runs it.
+        let service = unit.filter(|unit| self.nearness.of_this_host && unit.ends_with(".service"));
+        if let Some(unit) = service
             && let Some(category) = names::unit(unit)
         {
             return Some(Protected::unit(Rule::Table(category), category.why(), unit));
