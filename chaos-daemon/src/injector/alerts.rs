@@ -144,7 +144,7 @@ fn read_token(path: &Path) -> Result<String, AlertsError> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::net::TcpStream;
+    use std::net::{Ipv4Addr, TcpStream};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
@@ -158,9 +158,9 @@ mod tests {
         path
     }
 
-    /// A free port of loopback.
+    /// A port of loopback that the kernel chooses when it is opened. One chosen before could be another test's by then.
     fn free() -> SocketAddr {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
     }
 
     #[test]

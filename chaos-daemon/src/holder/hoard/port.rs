@@ -97,9 +97,13 @@ mod tests {
 
     #[test]
     fn a_port_of_every_address_is_in_the_way_of_each_and_free_when_given_back() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut port = Port::open(LocalPort { udp: false, address: None, port: free });
-        port.take(1).unwrap();
+        // Below the ports that the kernel chooses, so that no other test is given this one in between.
+        let (free, mut port) = (20_000..30_000)
+            .find_map(|number| {
+                let mut port = Port::open(LocalPort { udp: false, address: None, port: number });
+                port.take(1).is_ok().then_some((number, port))
+            })
+            .unwrap();
         assert_eq!(port.held().held(), 1);
         for address in ["127.0.0.1", "0.0.0.0", "::1", "::"] {
             let bound = TcpListener::bind((address, free));
