@@ -113,6 +113,27 @@ fn unit_of(cgroup: &Path) -> Option<&str> {
     cgroup.iter().rev().filter_map(|part| part.to_str()).find(is_unit)
 }
 
+#[cfg(test)]
+impl Running {
+    /// One of this host, root's, with nothing special about it.
+    pub(crate) fn plain(pid: i32, name: &str) -> Self {
+        Self {
+            id: ProcessId { pid, start_time: 1 },
+            parent: 1,
+            name: name.to_owned(),
+            exe: None,
+            program: None,
+            command: name.to_owned(),
+            cgroup: None,
+            of_kernel: false,
+            nearness: Nearness { of_this_host: true, in_this_network: true },
+            owner: Owner::default(),
+            listens: false,
+            tracer: 0,
+        }
+    }
+}
+
 impl Running {
     /// The process of this number; `None` when there is none that runs.
     pub fn read(pid: i32) -> Option<Self> {

@@ -237,25 +237,9 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::host::ProcessId;
-    use crate::host::nearness::Nearness;
-    use crate::host::process::Owner;
 
     fn process(pid: i32, name: &str, cgroup: &str) -> Running {
-        Running {
-            id: ProcessId { pid, start_time: 1 },
-            parent: 1,
-            name: name.to_owned(),
-            exe: None,
-            program: None,
-            command: String::new(),
-            cgroup: Some(PathBuf::from(cgroup)),
-            of_kernel: false,
-            nearness: Nearness { of_this_host: true, in_this_network: true },
-            owner: Owner::default(),
-            listens: false,
-            tracer: 0,
-        }
+        Running { cgroup: Some(PathBuf::from(cgroup)), ..Running::plain(pid, name) }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::history::{limit, verdict};
 use super::results::Failure;
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Tool, says_its_error};
 use crate::experiment::verdict::VERDICTS;
 use crate::request::ApiError;
 use crate::request::fields::Fields;
@@ -94,15 +94,7 @@ pub(crate) struct ListOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for ListOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(ListOutput);
 
 pub(super) struct ListExperiments;
 

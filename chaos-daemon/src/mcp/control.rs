@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::{Failure, RunOutput};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::experiment::driver::residue;
 use crate::request::Evidence;
 use crate::request::fields::Fields;
@@ -55,15 +55,7 @@ pub(super) struct StopOutput {
     error: Option<Failure>,
 }
 
-impl Output for StopOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(StopOutput);
 
 pub(super) struct Stop;
 
@@ -274,15 +266,7 @@ pub(crate) struct DoctorOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for DoctorOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(DoctorOutput);
 
 impl From<DoctorReport> for DoctorOutput {
     fn from(report: DoctorReport) -> Self {

@@ -9,7 +9,7 @@ use super::catalogue::Listed;
 use super::history;
 use super::results::{Failure, word};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::experiment::Experiment;
 use crate::experiment::activity::Deed;
 use crate::experiment::hub::Parameter;
@@ -97,15 +97,7 @@ pub(crate) struct Description {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for Description {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(Description);
 
 pub(super) struct DescribeExperiment;
 

@@ -11,7 +11,7 @@ use super::inject::{digest_property, idempotency_key, key_property};
 use super::plan::PlanOutput;
 use super::results::{Failure, RunOutput};
 use super::schema::{object, shallow, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::{Stage, schema as experiment_schema};
 use crate::request::fields::Fields;
@@ -222,15 +222,7 @@ pub(crate) struct RegisterOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for RegisterOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(RegisterOutput);
 
 pub(super) struct RegisterExperiment;
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::results::{Failure, RunOutput, RunningView};
 use super::schema::{object, text};
 use super::status::meant;
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
 use crate::experiment::role::{Role, Stage};
@@ -69,15 +69,7 @@ pub(crate) struct ListOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for ListOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(ListOutput);
 
 pub(super) struct ListRuns;
 
@@ -257,15 +249,7 @@ pub(crate) struct RunDetails {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for RunDetails {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(RunDetails);
 
 impl RunDetails {
     /// What `viewer` sees of a run that has ended.
@@ -382,15 +366,7 @@ pub(crate) struct StatisticsOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for StatisticsOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(StatisticsOutput);
 
 pub(super) struct Statistics;
 

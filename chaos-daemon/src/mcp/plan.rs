@@ -11,7 +11,7 @@ use super::inject::{OF_A_FAULT, fault, fault_name};
 use super::params;
 use super::results::{Failure, lifetime};
 use super::schema::object;
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, PlanReport, TargetsReport};
@@ -69,15 +69,7 @@ pub(crate) struct PlanOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for PlanOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(PlanOutput);
 
 impl PlanOutput {
     pub(super) fn of(name: &impl Display, plan: PlanReport, impact: Impact) -> Self {

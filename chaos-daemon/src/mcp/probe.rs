@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::Failure;
 use super::schema::object;
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Tool, says_its_error};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::fields::Fields;
@@ -38,15 +38,7 @@ pub(crate) struct ProbeOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for ProbeOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(ProbeOutput);
 
 pub(super) struct Probe;
 

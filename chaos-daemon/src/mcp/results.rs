@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plan::PlanOutput;
-use super::tool::Output;
+use super::tool::{Output, says_its_error};
 use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
@@ -112,15 +112,7 @@ pub(crate) struct InjectOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for InjectOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(InjectOutput);
 
 /// One registered or active fault.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -472,12 +464,4 @@ pub(crate) struct StatusOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for StatusOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(StatusOutput);

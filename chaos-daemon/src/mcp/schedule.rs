@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::Failure;
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
@@ -66,15 +66,7 @@ pub(crate) struct ScheduleOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for ScheduleOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(ScheduleOutput);
 
 pub(super) struct Scheduling;
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::results::{Failure, word};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::experiment::Verdict;
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller, ErrorCode};
@@ -137,15 +137,7 @@ pub(crate) struct SearchOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for SearchOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(SearchOutput);
 
 /// What is told of a search.
 #[derive(Debug, Clone, Copy, Default)]

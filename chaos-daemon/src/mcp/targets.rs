@@ -8,7 +8,7 @@ use serde_json::json;
 use super::history::limit;
 use super::results::Failure;
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool};
+use super::tool::{Call, Hints, Tool, says_its_error};
 use crate::request::ApiError;
 use crate::request::fields::Fields;
 use crate::request::host_targets::{HostTargets, MOST_TOLD, Wanted};
@@ -33,15 +33,7 @@ pub(crate) struct TargetsOutput {
     pub(crate) error: Option<Failure>,
 }
 
-impl Output for TargetsOutput {
-    fn failed(&self) -> bool {
-        self.error.is_some()
-    }
-
-    fn refused(error: &ApiError) -> Self {
-        Self { error: Some(Failure::from(error)), ..Self::default() }
-    }
-}
+says_its_error!(TargetsOutput);
 
 pub(super) struct Targets;
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::html::escaped;
+use chaos_search::picture::escaped;
+
 use super::{Facts, active};
 use crate::experiment::role::Role;
 use crate::experiment::timeline::Reading;

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use chaos_search::picture::escaped;
+
 use super::chart::chart;
 use super::{paragraph, place, verdict, word};
 use crate::server::history::Recorded;
@@ -95,22 +97,4 @@ fn table<const N: usize>(out: &mut String, head: [&str; N], rows: impl Iterator<
         let _ = writeln!(out, "<tr>{}</tr>", cells("td", &row));
     }
     out.push_str("</table>\n");
-}
-
-/// Text that means nothing in HTML, also within quotes.
-pub(super) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(' '),
-            c if c.is_control() => {}
-            c => out.push(c),
-        }
-    }
-    out
 }

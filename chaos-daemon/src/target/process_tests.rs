@@ -7,8 +7,6 @@ use nix::unistd::geteuid;
 use proptest::prelude::*;
 
 use super::*;
-use crate::host::nearness::Nearness;
-use crate::host::process::Owner;
 use crate::request::Caller;
 use crate::spec::{CgroupSelector, Share};
 use crate::waits::HANG;
@@ -28,18 +26,10 @@ fn anybody() -> ProcessSelector {
 
 fn running(pid: i32, exe: &str, command: &str, group: &str) -> Running {
     Running {
-        id: ProcessId { pid, start_time: 1000 },
-        parent: 1,
-        name: exe.rsplit('/').next().unwrap_or_default().to_owned(),
         exe: Some(exe.to_owned()),
-        program: None,
         command: command.to_owned(),
         cgroup: Some(group.into()),
-        of_kernel: false,
-        nearness: Nearness { of_this_host: true, in_this_network: true },
-        owner: Owner::default(),
-        listens: false,
-        tracer: 0,
+        ..Running::plain(pid, exe.rsplit('/').next().unwrap_or_default())
     }
 }
 

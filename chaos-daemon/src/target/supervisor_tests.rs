@@ -1,28 +1,14 @@
 //! Tests of who would start processes anew.
 
 use super::*;
-use crate::host::ProcessId;
 use crate::host::nearness::Nearness;
-use crate::host::process::Owner;
 
 const KILL: i32 = 9;
 const TERM: i32 = 15;
 
 fn running(pid: i32, parent: i32, name: &str, group: &str) -> Running {
-    Running {
-        id: ProcessId { pid, start_time: 1000 },
-        parent,
-        name: name.to_owned(),
-        exe: Some(format!("/usr/bin/{name}")),
-        program: None,
-        command: name.to_owned(),
-        cgroup: Some(group.into()),
-        of_kernel: false,
-        nearness: Nearness { of_this_host: true, in_this_network: true },
-        owner: Owner::default(),
-        listens: false,
-        tracer: 0,
-    }
+    let exe = Some(format!("/usr/bin/{name}"));
+    Running { parent, exe, cgroup: Some(group.into()), ..Running::plain(pid, name) }
 }
 
 fn services(services: &[(&str, i32, &str)]) -> Services {

@@ -23,10 +23,17 @@ const MATRIX: &[&str] = &["--share=48", "--stride=90"];
 const SWEEP: &[&str] = &["--rare", "--stride=90"];
 /// What is killed, of all the ends of faults.
 const BY_KILLS: &str = "Kill";
-/// What a VM with systemd does in a share, as `tests/systemd/boot.sh` has it: a part of the tests that need one boot alone, those of
-/// which a reboot and a power cut are in the middle, and those in which faults take the machine down.
-const SYSTEMD_PARTS: [&str; 6] =
-    ["--partition=1/4", "--partition=2/4", "--partition=3/4", "--partition=4/4", "boots", "going_down"];
+/// What VMs with systemd do in a share, side by side, as `tests/systemd/boot.sh` has it: two parts of the tests that need one boot
+/// alone, as these mostly wait; those of which a reboot and a power cut are in the middle; those in which faults take the machine
+/// down.
+const SYSTEMD_PARTS: [&[&str]; 6] = [
+    &["--partition=1/8", "--partition=5/8"],
+    &["--partition=2/8", "--partition=6/8"],
+    &["--partition=3/8", "--partition=7/8"],
+    &["--partition=4/8", "--partition=8/8"],
+    &["boots"],
+    &["going_down"],
+];
 /// Each of them on each kernel.
 pub(super) const SYSTEMD_SHARES: u32 = (SYSTEMD_PARTS.len() * vm::KERNELS.len()) as u32;
 
@@ -236,19 +243,22 @@ fn not_repeated(passed: &[Verdict], series: &str) -> Vec<String> {
 /// the programs that are shipped.
 pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
     let mut tally = Tally::default();
-    let (kernels, mut filters) = match chosen.share {
+    let mut asked: Vec<(&str, Vec<String>)> = match chosen.share {
         Some(share) => {
-            let (part, kernel) = systemd_share(share.number());
-            (vec![kernel], vec![part.to_owned()])
+            let (parts, kernel) = systemd_share(share.number());
+            parts.iter().map(|part| (kernel, vec![(*part).to_owned()])).collect()
         }
-        None => (vm::KERNELS.to_vec(), chosen.filters.clone()),
+        None => vm::KERNELS.map(|kernel| (kernel, chosen.filters.clone())).into(),
     };
     // Another boot is for what an earlier one has begun.
-    let in_one_boot = filters.iter().all(|part| part.starts_with("--partition="));
+    let in_one_boot =
+        asked.iter().flat_map(|(_, filters)| filters).all(|part| part.starts_with("--partition="));
     // The machine has been up for no time yet.
     let left = chosen.time_left().filter(|_| in_one_boot);
-    filters.extend(left.map(|left| format!("--until={}", left.as_secs())));
-    let heard = vm::test_systemd(&artifacts::build()?, &kernels, &filters)?;
+    for (_, filters) in &mut asked {
+        filters.extend(left.map(|left| format!("--until={}", left.as_secs())));
+    }
+    let heard = vm::test_systemd(&artifacts::build()?, &asked)?;
     for heard in &heard {
         let replay = |test: &str| match in_one_boot {
             true => format!("{} --systemd --filter {}", vm::command(&heard.release), quoted(test)),
@@ -261,7 +271,7 @@ pub(super) fn systemd(chosen: &Chosen) -> Result<Tally, Error> {
 }
 
 /// What is done in a share, and on which kernel. The kernels take turns.
-fn systemd_share(number: u32) -> (&'static str, &'static str) {
+fn systemd_share(number: u32) -> (&'static [&'static str], &'static str) {
     let index = (number - 1) as usize % (SYSTEMD_SHARES as usize);
     (SYSTEMD_PARTS[index / vm::KERNELS.len()], vm::KERNELS[index % vm::KERNELS.len()])
 }
@@ -332,6 +342,11 @@ mod tests {
     fn each_part_of_the_tests_with_systemd_is_run_on_each_kernel() {
         let shares: BTreeSet<_> = (1..=SYSTEMD_SHARES).map(systemd_share).collect();
         assert_eq!(shares.len(), SYSTEMD_PARTS.len() * vm::KERNELS.len());
+        for kernel in vm::KERNELS {
+            let mine = shares.iter().filter(|(_, other)| *other == kernel).flat_map(|(parts, _)| *parts);
+            let partitions: BTreeSet<_> = mine.filter_map(|part| part.strip_prefix("--partition=")).collect();
+            assert_eq!(partitions, ["1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "8/8"].into());
+        }
     }
 
     #[test]

@@ -50,9 +50,16 @@ pub(super) fn disk() -> Result<PathBuf, Error> {
     Ok(disk)
 }
 
+/// The same initramfs for one machine, with the tests that it runs; without `filters`, every one.
+pub(super) fn filtered(base: &Archive, filters: &[String]) -> Archive {
+    let mut archive = base.clone();
+    archive.file("chaos/filters", filters.join("\n").as_bytes());
+    archive
+}
+
 /// The initramfs, without the kernel's modules: what mounts the disk, and what it puts there.
-/// `programs` is the folder of the programs to be packed; without `filters`, every test is run.
-pub(super) fn base(built: &Artifacts, programs: &Path, filters: &[String]) -> Result<Archive, Error> {
+/// `programs` is the folder of the programs to be packed.
+pub(super) fn base(built: &Artifacts, programs: &Path) -> Result<Archive, Error> {
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys", "root", "etc"] {
         archive.folder(folder);
@@ -69,7 +76,6 @@ pub(super) fn base(built: &Artifacts, programs: &Path, filters: &[String]) -> Re
     {
         archive.file(&format!("chaos/{file}"), &image::read(&tree.join(file))?);
     }
-    archive.file("chaos/filters", filters.join("\n").as_bytes());
     for name in PROGRAMS {
         archive.program(&format!("{BIN_DIR}/{name}"), &image::stripped(built.program(name)?)?);
     }

@@ -12,7 +12,7 @@ mod kernel;
 mod qemu;
 mod spent;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -143,7 +143,8 @@ pub(crate) fn main(options: &Options) -> Result<ExitCode, Error> {
     }
     let (suite, heard) = if options.systemd {
         let programs = if options.dist { dist::build()? } else { built.bin_dir()?.to_owned() };
-        (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, &programs)?)
+        let asked: Vec<_> = options.series().map(|series| (series, options.filter.clone())).collect();
+        (kinds::SYSTEMD_TESTS, boot_systemd(options, &built, &programs, &asked)?)
     } else {
         (kinds::KERNEL_TESTS, boot_jobs(options, &built, asked(options), None)?)
     };
@@ -203,33 +204,32 @@ pub(crate) fn run_jobs(
     boot_jobs(&Options::defaults(), built, asked, until)
 }
 
-/// Boots Debian on these kernels, with the package of the programs that the other tests use, and runs what has one of these in its
-/// name.
-pub(crate) fn test_systemd(
-    built: &Artifacts,
-    kernels: &[&str],
-    filters: &[String],
-) -> Result<Vec<Heard>, Error> {
+/// Boots Debian once for each of these, side by side: on its kernel, with the package of the programs that the other tests use.
+/// Runs there what has one of its filters in its name.
+pub(crate) fn test_systemd(built: &Artifacts, asked: &[(&str, Vec<String>)]) -> Result<Vec<Heard>, Error> {
     tools::require(tools::VM)?;
-    let kernel = kernels.iter().map(ToString::to_string).collect();
-    let options = Options { kernel, filter: filters.to_vec(), ..Options::defaults() };
-    boot_systemd(&options, built, built.bin_dir()?)
+    boot_systemd(&Options::defaults(), built, built.bin_dir()?, asked)
 }
 
-/// Boots Debian, with a package of the programs in a folder.
+/// Boots Debian once for each kernel and its filters, with a package of the programs in a folder.
 fn boot_systemd(
     options: &Options,
     built: &Artifacts,
-    programs: &std::path::Path,
+    programs: &Path,
+    asked: &[(&str, Vec<String>)],
 ) -> Result<Vec<Heard>, Error> {
     // Six boots and five runs of dpkg.
     let limit = Duration::from_secs(options.timeout.max(LEAST_SYSTEMD_LIMIT));
     let disk = debian::disk()?;
-    let base = debian::base(built, programs, &options.filter)?;
-    let task = || Task::Systemd { disk: disk.clone(), limit };
-    let machines: Result<Vec<_>, Error> =
-        options.series().map(|series| machine(options, series, 1, &base, task())).collect();
-    boot_machines(options, &machines?, Show::Results)
+    let base = debian::base(built, programs)?;
+    let mut machines = Vec::new();
+    for (index, (series, filters)) in asked.iter().enumerate() {
+        let number = 1 + asked[..index].iter().filter(|(other, _)| other == series).count();
+        let base = debian::filtered(&base, filters);
+        let task = Task::Systemd { disk: disk.clone(), limit };
+        machines.push(machine(options, series, number, &base, task)?);
+    }
+    boot_machines(options, &machines, Show::Results)
 }
 
 /// Where a program of ours is in the image.
@@ -307,7 +307,7 @@ fn run_command(
     options: &Options,
     built: &Artifacts,
     argv: &[String],
-    extra: Option<&std::path::Path>,
+    extra: Option<&Path>,
     show: Show,
 ) -> Result<Vec<Heard>, Error> {
     let name = argv.first().and_then(|path| path.rsplit('/').next()).unwrap_or_default().to_owned();

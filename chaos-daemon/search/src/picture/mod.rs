@@ -10,7 +10,7 @@ use crate::known::{Known, Point};
 use crate::search::{Best, Search};
 use crate::space::{Ladder, Value};
 
-pub use svg::svg;
+pub use svg::{escaped, svg};
 pub use text::text;
 
 /// The most panels of a picture.

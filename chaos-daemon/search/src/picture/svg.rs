@@ -96,9 +96,9 @@ fn draw(out: &mut String, panel: &Panel) {
     );
 }
 
-/// Text that is text in XML, whatever it is.
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
+/// Text that means nothing but itself in XML and HTML, also within quotes. The end of a line is a blank.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
             '&' => out.push_str("&amp;"),
@@ -106,6 +106,7 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            '\n' | '\t' => out.push(' '),
             c if c.is_control() => out.push('\u{fffd}'),
             c => out.push(c),
         }
