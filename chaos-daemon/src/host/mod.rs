@@ -11,6 +11,7 @@ pub mod controller;
 pub mod directory;
 pub mod facts;
 pub mod identity;
+pub mod inherited;
 pub mod interface;
 #[cfg(feature = "kubernetes")]
 pub mod kubeconfig;

@@ -260,7 +260,8 @@ fn is_of_namespaces(place: &File) -> io::Result<bool> {
     Ok(device == fs::metadata("/proc/thread-self/ns/net")?.dev())
 }
 
-/// The cookie of the namespace the calling thread is in.
+/// The cookie of the namespace the calling thread is in; 0 where the kernel has none (before Linux 5.14). There a namespace is known by
+/// its inode alone, which the kernel gives away again once it has gone.
 fn own_cookie() -> Result<u64, Errno> {
     let socket = socket(AddressFamily::Unix, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut cookie = 0_u64;
@@ -275,7 +276,10 @@ fn own_cookie() -> Result<u64, Errno> {
             &raw mut length,
         )
     };
-    Errno::result(result).map(|_| cookie)
+    match Errno::result(result) {
+        Err(Errno::ENOPROTOOPT) => Ok(0),
+        result => result.map(|_| cookie),
+    }
 }
 
 #[cfg(test)]

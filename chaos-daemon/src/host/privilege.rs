@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::io;
 
 use caps::{CapSet, Capability};
+use nix::libc::RLIM_INFINITY;
 use nix::sys::prctl::set_no_new_privs;
+use nix::sys::resource::{Resource, setrlimit};
 
 /// Every capability the injector keeps; all others are dropped from its bounding set. CAP_CHOWN is used before that,
 /// and only where the socket or the server's directory do not have their owners yet.
@@ -148,6 +150,21 @@ pub enum LimitError {
     /// New privileges by what is executed (prctl(2), `PR_SET_NO_NEW_PRIVS`).
     #[error("give up new privileges")]
     NewPrivileges(#[source] io::Error),
+}
+
+/// Lets this process and those that it starts have eBPF maps of any size. Before Linux 5.11 a map counts as locked memory, of which a
+/// process may have 64 KiB (getrlimit(2), `RLIMIT_MEMLOCK`). The installed unit says the same by `LimitMEMLOCK=`.
+///
+/// # Errors
+/// When the limit is lower, and may not be raised: without `CAP_SYS_RESOURCE`.
+pub fn allow_maps() -> io::Result<()> {
+    let release = nix::sys::utsname::uname()?;
+    let numbers = release.release().to_str().unwrap_or_default().split(['.', '-']);
+    let version: Vec<u32> = numbers.map_while(|number| number.parse().ok()).take(2).collect();
+    if version.as_slice() >= [5, 11].as_slice() {
+        return Ok(());
+    }
+    Ok(setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY)?)
 }
 
 /// Gives up every capability of this thread that is not in `keep`, for good: bounding, ambient, inheritable,

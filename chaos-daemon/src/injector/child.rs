@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::task::{spawn_blocking, spawn_local};
 use tokio::time::timeout;
 
+use crate::host::inherited::close_at_exec;
 use crate::kernel::process::{END_LIMIT, end_child, pidfd_open};
 use crate::sabotage::{self, Guard};
 
@@ -157,7 +158,7 @@ fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
     let parent = nix::unistd::getpid();
     let orphans = sabotage::without(Guard::DeathSignal);
     let places: Vec<i32> = (CHILD_FD..).take(fds.len()).collect();
-    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, close_range.
+    // SAFETY: between fork and exec only async-signal-safe calls are made: prctl, getppid, fcntl, dup2, those of `close_at_exec`.
     unsafe {
         command.pre_exec(move || {
             if !orphans {
@@ -175,9 +176,7 @@ fn die_with_parent(command: &mut Command, fds: Vec<OwnedFd>) {
                 check(libc::dup2(*from, *place))?;
             }
             let others = CHILD_FD.unsigned_abs() + places.len() as u32;
-            // Not closed here: one of them is how exec(2) tells that it has failed.
-            let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
-            check(libc::close_range(others, u32::MAX, cloexec)).map(drop)
+            close_at_exec(others)
         });
     }
 }

@@ -50,7 +50,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::LocalSet;
 
 use crate::fail_point::{self, Role};
-use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, limit_to};
+use crate::host::privilege::{CLOCK, INJECTOR, LOW_PORTS, allow_maps, limit_to};
 use crate::host::program::{Foreign, own};
 use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, log_rates, sshd};
 use crate::journal::Journal;
@@ -193,6 +193,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         .map_err(io("prepare the server's directory"))?;
     own(STATE, &options.state_dir)?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
+    allow_maps().map_err(io("raise the limit of locked memory, which eBPF maps need before Linux 5.11"))?;
     limit_to(&INJECTOR.iter().copied().chain(clock).chain([LOW_PORTS]).collect::<Vec<_>>())?;
     let facts = probe::facts();
     let home =

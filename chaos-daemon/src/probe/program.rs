@@ -16,11 +16,14 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncReadExt, Interest};
 use tokio::process::{Child, Command};
 
+use crate::host::inherited::close_at_exec;
 use crate::host::program::is_plain;
 use crate::spec::SpecError;
 
 /// The most of an output that is kept, in bytes; the rest is read and thrown away.
 pub const KEPT: usize = 64 << 10;
+/// The first descriptor that is no standard stream.
+const FIRST_OTHER: u32 = 3;
 /// Where the program finds others.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -80,14 +83,14 @@ impl Program {
         command.env_clear().env("PATH", PATH).env("LANG", "C.UTF-8");
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let parent = nix::unistd::getpid();
-        // SAFETY: between fork and exec only async-signal-safe calls are made: setsid, prctl, getppid, close_range.
+        // SAFETY: between fork and exec only async-signal-safe calls are made: setsid, prctl, getppid, those of `close_at_exec`.
         unsafe {
             command.pre_exec(move || {
                 setsid()?;
                 nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
                 // 0 is a parent in another namespace, who is still there.
                 match nix::unistd::getppid() {
-                    now if now == parent || now.as_raw() == 0 => keep_streams_only(),
+                    now if now == parent || now.as_raw() == 0 => close_at_exec(FIRST_OTHER),
                     _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 }
             });
@@ -100,15 +103,6 @@ impl Program {
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.path)
-    }
-}
-
-/// Has all descriptors but the standard streams closed at exec.
-fn keep_streams_only() -> io::Result<()> {
-    // SAFETY: plain system call without memory.
-    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The kernels of the VM: Debian packages, fetched through apt (which checks their signatures), unpacked, never
-//! installed, and kept in `target/vm/kernels`.
+//! installed, and kept in `target/vm/kernels`. Those of another release of Debian than this machine's come by lists of their own.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,7 +16,6 @@ const MODULES: &[&str] = &[
     "act_bpf",
     "act_mirred",
     "cls_bpf",
-    "crc32c_generic",
     "dummy",
     "ext4",
     "ifb",
@@ -32,6 +32,14 @@ const MODULES: &[&str] = &[
     "vsock",
     "vsock_loopback",
 ];
+
+/// One of them that is no module any more: Linux 6.16 has it built in under another name.
+const MODULES_OF_OLD: &[&str] = &["crc32c_generic"];
+
+/// Releases of Debian whose kernels this machine's own lists may not have, by series, and where they are.
+const SUITES: &[(&str, &str)] = &[("5.10", "bullseye"), ("7.2", "sid")];
+const MIRROR: &str = "http://deb.debian.org/debian";
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// An unpacked kernel.
 pub(crate) struct Kernel {
@@ -50,52 +58,123 @@ pub(crate) fn obtain(series: &str) -> Result<Kernel, Error> {
     if !dir.join("tree").is_dir() {
         fetch(series, &dir)?;
     }
-    let boot = dir.join("tree/boot");
-    let release = names(&boot)?
-        .into_iter()
-        .find_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned))
-        .ok_or_else(|| Error::Lacking(format!("no vmlinuz in {}", boot.display())))?;
+    let tree = dir.join("tree");
+    let release = names(&tree.join("lib/modules"))?
+        .pop()
+        .ok_or_else(|| Error::Lacking(format!("no modules in {}", tree.display())))?;
+    // Since 7.0 it lies beside its modules.
+    let places = [tree.join("boot").join(format!("vmlinuz-{release}")), beside(&tree, &release, "vmlinuz")];
+    let vmlinuz = places.into_iter().find(|path| path.is_file());
+    let vmlinuz = vmlinuz.ok_or_else(|| Error::Lacking(format!("no vmlinuz in {}", tree.display())))?;
     let modules = dir.join("modules");
-    stage(&dir.join("tree"), &release, &modules)?;
-    Ok(Kernel { vmlinuz: boot.join(format!("vmlinuz-{release}")), release, modules })
+    stage(&tree, &release, &modules)?;
+    Ok(Kernel { vmlinuz, release, modules })
+}
+
+/// A file of a kernel's folder of modules.
+fn beside(tree: &Path, release: &str, name: &str) -> PathBuf {
+    tree.join("lib/modules").join(release).join(name)
+}
+
+/// Where apt looks for packages: its own lists, or those of one other release.
+struct Lists(Vec<String>);
+
+impl Lists {
+    /// Those of this machine.
+    const fn own() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Those of another release, kept in a folder.
+    fn of(suite: &str, folder: &Path) -> Result<Self, Error> {
+        let (state, sources) = (folder.join("lists"), folder.join("sources.list"));
+        let partial = state.join("partial");
+        fs::create_dir_all(&partial).map_err(Error::file("create", &partial))?;
+        fs::write(&sources, format!("deb [signed-by={KEYRING}] {MIRROR} {suite} main\n"))
+            .map_err(Error::file("write", &sources))?;
+        let options = [
+            format!("Dir::Etc::sourcelist={}", sources.display()),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            format!("Dir::State::lists={}", state.display()),
+            // What is kept of this machine's lists is none of these.
+            "Dir::Cache::pkgcache=".to_owned(),
+            "Dir::Cache::srcpkgcache=".to_owned(),
+        ];
+        let lists = Self(options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect());
+        run::output(lists.command("apt-get").args(["update", "--quiet", "--quiet"]))?;
+        Ok(lists)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.0).env("LC_ALL", "C");
+        command
+    }
+
+    /// Whether a package can be downloaded.
+    fn have(&self, package: &str) -> Result<bool, Error> {
+        let policy = run::text(self.command("apt-cache").args(["policy", package]))?;
+        Ok(policy.lines().any(|line| line.contains("Candidate:") && !line.contains("(none)")))
+    }
 }
 
 fn fetch(series: &str, dir: &Path) -> Result<(), Error> {
-    let package = match newest(series)? {
+    let suite = SUITES.iter().find(|(of, _)| *of == series).map(|(_, suite)| *suite);
+    let lists = match suite {
+        Some(suite) => Lists::of(suite, &dir.with_extension("lists"))?,
+        None => Lists::own(),
+    };
+    let package = match newest(series, &lists)? {
         Some(package) => package,
         None => {
             tools::update()?;
-            newest(series)?.ok_or_else(|| {
+            newest(series, &lists)?.ok_or_else(|| {
                 Error::Lacking(format!(
-                    "apt knows no package linux-image-{series}*-cloud-amd64: Debian 12 has it"
+                    "apt knows no package linux-image-{series}*-cloud-amd64: Debian {} has it",
+                    suite.unwrap_or("12")
                 ))
             })?
         }
     };
-    eprintln!("downloading {package}");
+    // In newer ones the image is an empty package that depends on its parts.
+    let release = package.trim_start_matches("linux-image-");
+    let parts = ["base", "binary", "modules"].map(|part| format!("linux-{part}-{release}"));
+    let mut packages = vec![package.clone()];
+    for part in parts {
+        if lists.have(&part)? {
+            packages.push(part);
+        }
+    }
+    eprintln!("downloading {}", packages.join(", "));
     let partial = dir.with_extension("partial");
     let _ = fs::remove_dir_all(&partial);
     fs::create_dir_all(&partial).map_err(Error::file("create", &partial))?;
     let download =
-        || run::output(Command::new("apt-get").arg("download").arg(&package).current_dir(&partial));
+        || run::output(lists.command("apt-get").arg("download").args(&packages).current_dir(&partial));
     if download().is_err() {
         // Lists older than the mirror name files that are gone.
         tools::update()?;
         download()?;
     }
-    let deb = names(&partial)?
-        .into_iter()
-        .find(|name| name.ends_with(".deb"))
-        .ok_or_else(|| Error::Lacking(format!("apt-get download left no package of {package}")))?;
-    run::output(Command::new("dpkg-deb").arg("-x").arg(partial.join(&deb)).arg(partial.join("tree")))?;
-    fs::remove_file(partial.join(&deb)).map_err(Error::file("remove", &partial.join(&deb)))?;
+    let tree = partial.join("tree");
+    for deb in
+        names(&partial)?.into_iter().filter(|name| name.ends_with(".deb")).map(|name| partial.join(name))
+    {
+        run::output(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&tree))?;
+        fs::remove_file(&deb).map_err(Error::file("remove", &deb))?;
+    }
+    // As on a machine where it is installed.
+    let lib = tree.join("lib");
+    if !lib.exists() {
+        symlink("usr/lib", &lib).map_err(Error::file("link", &lib))?;
+    }
     let _ = fs::remove_dir_all(dir);
     fs::rename(&partial, dir).map_err(Error::file("rename", &partial))
 }
 
 /// The newest signed cloud kernel of the series that apt can download.
-fn newest(series: &str) -> Result<Option<String>, Error> {
-    let names = run::text(Command::new("apt-cache").args(["pkgnames", &format!("linux-image-{series}")]))?;
+fn newest(series: &str, lists: &Lists) -> Result<Option<String>, Error> {
+    let names = run::text(lists.command("apt-cache").args(["pkgnames", &format!("linux-image-{series}")]))?;
     let mut found: Vec<&str> = names
         .lines()
         .filter(|name| name.ends_with("-cloud-amd64"))
@@ -103,8 +182,7 @@ fn newest(series: &str) -> Result<Option<String>, Error> {
         .collect();
     found.sort_by_key(|name| numbers(name));
     for name in found.iter().rev() {
-        let policy = run::text(Command::new("apt-cache").args(["policy", name]).env("LC_ALL", "C"))?;
-        if policy.lines().any(|line| line.contains("Candidate:") && !line.contains("(none)")) {
+        if lists.have(name)? {
             return Ok(Some((*name).to_owned()));
         }
     }
@@ -148,7 +226,7 @@ fn stage(tree: &Path, release: &str, staged: &Path) -> Result<(), Error> {
 /// The files of [`MODULES`] and all they depend on, from lines `path: path path`. Built-in ones need no file.
 fn closure(dependencies: &str, builtin: &str) -> Result<BTreeSet<String>, Error> {
     let mut files = BTreeSet::new();
-    for module in MODULES {
+    for module in MODULES.iter().chain(MODULES_OF_OLD) {
         let is_it = |path: &str| {
             let name = path.rsplit('/').next().unwrap_or(path);
             name.split('.').next().is_some_and(|stem| stem.replace('-', "_") == *module)
@@ -156,10 +234,11 @@ fn closure(dependencies: &str, builtin: &str) -> Result<BTreeSet<String>, Error>
         if builtin.lines().any(is_it) {
             continue;
         }
-        let line = dependencies
-            .lines()
-            .find(|line| line.split(':').next().is_some_and(is_it))
-            .ok_or_else(|| Error::Lacking(format!("this kernel has no module {module}")))?;
+        let line = match dependencies.lines().find(|line| line.split(':').next().is_some_and(is_it)) {
+            Some(line) => line,
+            None if MODULES_OF_OLD.contains(module) => continue,
+            None => return Err(Error::Lacking(format!("this kernel has no module {module}"))),
+        };
         files.extend(line.split([':', ' ']).filter(|part| !part.is_empty()).map(str::to_owned));
     }
     Ok(files)

@@ -17,6 +17,7 @@ use crate::fail_point::{self, Point};
 // enum bpf_cmd, include/uapi/linux/bpf.h.
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
 const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_PROG_QUERY: libc::c_int = 16;
@@ -270,7 +271,29 @@ fn batch_attr<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> BatchAttr {
     }
 }
 
-/// Puts all keys into a map with one-byte values, in one system call. The map's keys must be `K`.
+/// What a kernel says of a batch for a map whose type has none (`ENOTSUPP`, which is the kernel's own and in no library). Tries have
+/// batches since Linux 5.13.
+const NO_BATCHES: i32 = 524;
+
+/// The result of a batch; where the map's type has none, that of doing the same for each key by itself.
+fn or_one_by_one<K>(
+    batch: io::Result<()>,
+    keys: &[K],
+    each: impl FnMut(&K) -> io::Result<()>,
+) -> io::Result<()> {
+    match batch {
+        Err(error) if error.raw_os_error() == Some(NO_BATCHES) => keys.iter().try_for_each(each),
+        done => done,
+    }
+}
+
+/// An element of a map, without a value.
+fn element<K>(map: BorrowedFd<'_>, key: &K) -> ElementAttr {
+    let (map_fd, key) = (map.as_raw_fd().unsigned_abs(), std::ptr::from_ref(key) as u64);
+    ElementAttr { map_fd, key, ..ElementAttr::default() }
+}
+
+/// Puts all keys into a map with one-byte values, in one system call if it can be. The map's keys must be `K`.
 pub(super) fn insert_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<()> {
     if keys.is_empty() {
         return Ok(());
@@ -279,7 +302,12 @@ pub(super) fn insert_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     let mut attr = BatchAttr { values: values.as_ptr() as u64, ..batch_attr(map, keys) };
     // SAFETY: the layout is that of a batch; the kernel reads `count` keys and values, and both slices have that
     // many and live through the call.
-    unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attr) }
+    let batch = unsafe { bpf(BPF_MAP_UPDATE_BATCH, &mut attr) };
+    or_one_by_one(batch, keys, |key| {
+        let mut attr = ElementAttr { value: values.as_ptr() as u64, ..element(map, key) };
+        // SAFETY: the layout is that of an element; the kernel reads a key and the first value, both of which live through the call.
+        unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }
+    })
 }
 
 /// Removes all keys from a map. One that is not there ends the batch, so they must be.
@@ -289,7 +317,12 @@ pub(super) fn remove_all<K: Pod>(map: BorrowedFd<'_>, keys: &[K]) -> io::Result<
     }
     let mut attr = batch_attr(map, keys);
     // SAFETY: the layout is that of a batch; the kernel reads `count` keys, and the slice has that many.
-    unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr) }
+    let batch = unsafe { bpf(BPF_MAP_DELETE_BATCH, &mut attr) };
+    or_one_by_one(batch, keys, |key| {
+        let mut attr = element(map, key);
+        // SAFETY: the layout is that of an element; the kernel reads a key, which lives through the call.
+        unsafe { bpf(BPF_MAP_DELETE_ELEM, &mut attr) }
+    })
 }
 
 /// Loads a program of a type, made for an attach type where its type has several. Returns the reason and the verifier's
@@ -334,12 +367,7 @@ pub(super) fn load_program(
 /// Writes one entry of a program array. The kernel checks that the program may be there.
 pub(super) fn set_program(map: BorrowedFd<'_>, slot: u32, program: BorrowedFd<'_>) -> io::Result<()> {
     let value = program.as_raw_fd();
-    let mut attr = ElementAttr {
-        map_fd: map.as_raw_fd().unsigned_abs(),
-        key: std::ptr::from_ref(&slot) as u64,
-        value: std::ptr::from_ref(&value) as u64,
-        ..ElementAttr::default()
-    };
+    let mut attr = ElementAttr { value: std::ptr::from_ref(&value) as u64, ..element(map, &slot) };
     // SAFETY: the layout is that of an element; key and value of a program array have four bytes, as these have.
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr) }
 }
