@@ -15,9 +15,9 @@ use std::fmt::Write;
 use super::Ready;
 use super::look::Eyes;
 use super::{Goal, HoardWork, Plan, Work, descriptors};
-use crate::host::listening::{listening, owners};
-use crate::host::process::numbers;
-use crate::host::protected::Rule;
+use crate::host::listening::{all_owners, listening};
+use crate::host::process::{Owner, numbers};
+use crate::host::protected::{Rule, ways_in};
 use crate::host::socket_file::SocketFile;
 use crate::host::socket_file::SparedSockets;
 use crate::host::supply::Descriptors;
@@ -47,7 +47,12 @@ pub(super) fn prepare(load: &ConnectionLoad, eyes: &Eyes<'_>) -> Result<Ready, A
             refuse_served_by_whom_the_host_needs(*address, there, eyes)?;
             SparedSockets::default()
         }
-        Place::Unix(path) => unix(path, eyes.runtime_dir, identity)?,
+        Place::Unix(path) => {
+            let (file, spared) = unix(path, eyes.runtime_dir, identity)?;
+            let servers = file.servers().map_err(|error| unknown_servers(&path.display(), &error))?;
+            refuse_servers(&path.display(), &servers, eyes)?;
+            spared
+        }
     };
     let open = Descriptors::read().map_err(|error| {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at the host's open files: {error}"))
@@ -76,15 +81,13 @@ fn tcp(address: SocketAddr, permit: &Permit, netns: &NetNs) -> Result<(), ApiErr
     Ok(())
 }
 
-/// A load is felt by who serves: whom the table of names protects from being hit is protected from it, too.
+/// A load is felt by who serves: whom a rule or the table protects from being hit is protected from it, too.
 fn refuse_served_by_whom_the_host_needs(
     address: SocketAddr,
     netns: &NetNs,
     eyes: &Eyes<'_>,
 ) -> Result<(), ApiError> {
-    let failed = |error: &dyn std::fmt::Display| {
-        ApiError::new(ErrorCode::InjectionFailed, format!("params.url: look who serves {address}: {error}"))
-    };
+    let failed = |error: &dyn std::fmt::Display| unknown_servers(&address, error);
     let mut sockets =
         netns.inside(|| listening().map_err(io::Error::other)).map_err(|error| failed(&error))?;
     sockets.retain(|socket| socket.protocol == "tcp" && socket.address.port() == address.port());
@@ -92,18 +95,41 @@ fn refuse_served_by_whom_the_host_needs(
         return Ok(());
     }
     let all = numbers().map_err(|error| failed(&error))?;
-    let owners = owners(&sockets, &all).map_err(|error| failed(&error))?;
+    let wanted = sockets.iter().map(|socket| socket.inode).collect();
+    let owners = all_owners(&wanted, &all).map_err(|error| failed(&error))?;
+    for owners in owners.values() {
+        refuse_servers(&address, owners, eyes)?;
+    }
+    Ok(())
+}
+
+fn unknown_servers(place: &dyn std::fmt::Display, error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::new(ErrorCode::InjectionFailed, format!("params.url: look who serves {place}: {error}"))
+}
+
+/// Refuses a place that is served by whom the host needs; `owners` have its socket.
+fn refuse_servers(place: &dyn std::fmt::Display, owners: &[i32], eyes: &Eyes<'_>) -> Result<(), ApiError> {
+    // Whoever is logged in by it is loaded, and not hit.
+    let whosever = |process: Running| {
+        let owner = Owner { terminal: 0, login: None, ..process.owner };
+        Running { owner, ..process }
+    };
+    let mut servers: Vec<_> = owners.iter().copied().filter_map(Running::read).map(whosever).collect();
+    let spared_ones = eyes.spared.with_session();
+    // The service manager keeps the sockets of services that it starts.
+    if servers.len() > 1 {
+        servers.retain(|process| process.id.pid != 1);
+    }
     // These stand before a container, whose port it is.
-    let forwards = |process: &Running| matches!(&*process.name, "docker-proxy" | "rootlessport");
-    let served = owners.into_values().filter_map(Running::read).filter(|process| !forwards(process));
+    servers.retain(|process| !matches!(&*process.name, "docker-proxy" | "rootlessport"));
+    ways_in::mark(&mut servers).map_err(|error| unknown_servers(place, &error))?;
     let mut protected =
-        served.filter_map(|process| Some((process.protected(Aim::AtProcess, eyes.spared)?, process)));
-    let needed = |rule: Rule| matches!(rule, Rule::Core | Rule::Table(_));
-    match protected.find(|(protected, _)| needed(protected.rule)) {
+        servers.iter().filter_map(|process| Some((process.protected(Aim::AtPlace, &spared_ones)?, process)));
+    match protected.find(|(protected, _)| is_of_the_host(protected.rule)) {
         None => Ok(()),
         Some((protected, process)) => {
             let text = format!(
-                "{address} is served by process {} ({}), and {protected}",
+                "{place} is served by process {} ({}), and {protected}",
                 process.id.pid, process.name
             );
             Err(spared(text).hint(protected.remedy()))
@@ -111,8 +137,26 @@ fn refuse_served_by_whom_the_host_needs(
     }
 }
 
+/// Whether a rule is about what a host lives by, and not about whose a process is: who is only loaded goes on.
+fn is_of_the_host(rule: Rule) -> bool {
+    match rule {
+        Rule::First
+        | Rule::Kernel
+        | Rule::Ourselves
+        | Rule::Core
+        | Rule::NeededToBoot
+        | Rule::Listens
+        | Rule::Table(_) => true,
+        Rule::Session | Rule::Login | Rule::Shell | Rule::NoUnit => false,
+    }
+}
+
 /// Looks at the file that is there now, and says which it may not be: another can be there at the next connection.
-fn unix(path: &Path, runtime_dir: &Path, identity: &Identity) -> Result<SparedSockets, ApiError> {
+fn unix(
+    path: &Path,
+    runtime_dir: &Path,
+    identity: &Identity,
+) -> Result<(SocketFile, SparedSockets), ApiError> {
     let shown = path.display();
     let not_found = |error: std::io::Error| {
         ApiError::new(ErrorCode::TargetNotFound, format!("params.url: {shown}: {error}"))
@@ -121,7 +165,7 @@ fn unix(path: &Path, runtime_dir: &Path, identity: &Identity) -> Result<SparedSo
     let spared_ones = SparedSockets::look(&runtime_dir.join("mcp.sock"));
     match spared_ones.what(&found).map_err(not_found)? {
         Some(what) => Err(spared(format!("{shown} is {what}"))),
-        None => Ok(spared_ones),
+        None => Ok((found, spared_ones)),
     }
 }
 

@@ -11,12 +11,15 @@ use super::memory::MemoryGround;
 use super::{Plan, Ready, Work};
 use super::{descriptors, disk_fill, disk_io, inodes, memory, oom, pids, port_in_use, ports};
 use crate::host::directory::{DirectoryRef, Space};
-use crate::host::protected::line;
+use crate::host::protected::{line, opens};
 use crate::host::supply::{self, Descriptors, Memory, Tasks};
-use crate::host::{CgroupRef, Identity, NetNs};
+use crate::host::{CgroupRef, Identity, NetNs, Open};
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::{Hoard, LocalPort, Whose};
+use crate::spec::{Hoard, Whose};
 use crate::target;
+
+/// So many ports are told, of those that are closed.
+const MOST_TOLD: usize = 16;
 
 /// Looks at what is to be taken, and plans it.
 ///
@@ -30,8 +33,8 @@ pub(super) fn prepare(
 ) -> Result<Ready, ApiError> {
     let netns = netns.map(|name| eyes.entrance.open(name)).transpose()?;
     if let Hoard::Port(local) = what {
-        refuse_protected(*local, eyes)?;
-        refuse_closed(*local, netns.as_ref(), eyes)?;
+        let one = Wanted { ports: (local.port, local.port), udp: local.udp, field: "target.local_port" };
+        refuse_ports(&one, netns.as_ref(), eyes)?;
     }
     let cgroup = whose.map(|whose| joined(whose, eyes)).transpose()?;
     let open = || Descriptors::read().map_err(|error| failed("the host's open files", &error));
@@ -73,6 +76,11 @@ pub(super) fn prepare(
             pids::plan(*count, ramp, cgroup, tasks, leave)?
         }
         Hoard::Ports { udp, address, range, count } => {
+            let there = netns.as_ref().unwrap_or(eyes.home);
+            let of_connections = || there.inside(supply::connection_ports).map_err(io::Error::other);
+            let ports = range.map_or_else(of_connections, Ok);
+            let ports = ports.map_err(|error| failed("the range of ports for connections", &error))?;
+            refuse_ports(&Wanted { ports, udp: *udp, field: "params.port_range" }, netns.as_ref(), eyes)?;
             ports::plan(*udp, *address, *range, *count, ramp, open()?.process)?
         }
         Hoard::Port(local) => port_in_use::plan(*local),
@@ -80,26 +88,58 @@ pub(super) fn prepare(
     Ok(Ready { netns, ..plan.into() })
 }
 
-fn refuse_protected(local: LocalPort, eyes: &Eyes<'_>) -> Result<(), ApiError> {
-    if local.udp || !eyes.permit.protected().tcp_ports.contains(&local.port) {
-        return Ok(());
-    }
-    let problem = format!("target.local_port: {local} is protected: somebody may reach this host at it");
-    Err(ApiError::new(ErrorCode::TargetProtected, problem)
-        .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"))
+/// Ports that are to be taken, from the first to the last.
+struct Wanted {
+    ports: (u16, u16),
+    udp: bool,
+    /// The field that names them.
+    field: &'static str,
 }
 
-/// Ports of the host's own services, in the daemon's own network namespace.
-fn refuse_closed(local: LocalPort, netns: Option<&NetNs>, eyes: &Eyes<'_>) -> Result<(), ApiError> {
-    let port = local.port;
-    let elsewhere = netns.is_some_and(|netns| netns.number().ok() != eyes.home.number().ok());
-    if elsewhere || eyes.permit.open().has_port(port) {
-        return Ok(());
+impl Wanted {
+    /// In words, of one of them or all.
+    fn words(&self, (first, last): (u16, u16)) -> String {
+        let protocol = if self.udp { "UDP" } else { "TCP" };
+        match first == last {
+            true => format!("{protocol} port {first}"),
+            false => format!("{protocol} ports {first}-{last}"),
+        }
     }
-    let problem = format!("target.local_port: {local} is protected: services of this host may need it");
-    let line = line("ports", &format!("[{port}]"));
-    Err(ApiError::new(ErrorCode::TargetProtected, problem)
-        .hint(format!("{line} of the daemon's policy file opens it; only the operator changes it")))
+}
+
+/// Refuses ports at which somebody may reach this host, and, in the daemon's own network namespace, those of the host's own services.
+fn refuse_ports(wanted: &Wanted, netns: Option<&NetNs>, eyes: &Eyes<'_>) -> Result<(), ApiError> {
+    let elsewhere = netns.is_some_and(|netns| netns.number().ok() != eyes.home.number().ok());
+    let open = if elsewhere { None } else { Some(eyes.permit.open()) };
+    refuse_ports_of_the_host(wanted, &eyes.permit.protected().tcp_ports, open)
+}
+
+fn refuse_ports_of_the_host(wanted: &Wanted, tcp_ports: &[u16], open: Option<&Open>) -> Result<(), ApiError> {
+    let Wanted { ports: (first, last), udp, field } = *wanted;
+    let refused = |port: u16, why: &str| {
+        let all = match first == last {
+            true => String::new(),
+            false => format!(" of {}", wanted.words((first, last))),
+        };
+        let text = format!("{field}: {}{all} is protected: {why}", wanted.words((port, port)));
+        ApiError::new(ErrorCode::TargetProtected, text)
+    };
+    if let Some(port) = tcp_ports.iter().find(|port| !udp && (first..=last).contains(*port)) {
+        return Err(refused(*port, "somebody may reach this host at it")
+            .hint("`protect.tcp_ports` of the daemon's policy file lists such ports"));
+    }
+    let Some(open) = open else { return Ok(()) };
+    let closed: Vec<_> = (first..=last).filter(|port| !open.has_port(*port)).collect();
+    let Some(port) = closed.first() else { return Ok(()) };
+    let known = open.ports.iter().map(u16::to_string);
+    let all: Vec<_> = known.chain(closed.iter().map(u16::to_string)).collect();
+    let hint = match closed.len() <= MOST_TOLD {
+        true => opens("ports", &format!("[{}]", all.join(", "))),
+        false => {
+            format!("name a range that has none of the {} ports of this host's services in it", closed.len())
+        }
+    };
+    Err(refused(*port, "services of this host may need it").hint(hint))
 }
 
 /// What stays of something, whoever asks.
@@ -232,4 +272,47 @@ fn unreached(path: &Path, error: &io::Error) -> ApiError {
 
 pub(super) fn failed(what: &str, error: &io::Error) -> ApiError {
     ApiError::new(ErrorCode::InjectionFailed, format!("look at {what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(ports: (u16, u16), udp: bool, open: &Open) -> Option<ApiError> {
+        let wanted = Wanted { ports, udp, field: "params.port_range" };
+        refuse_ports_of_the_host(&wanted, &[22, 8022], Some(open)).err()
+    }
+
+    #[test]
+    fn a_range_is_refused_by_the_first_of_its_ports_that_is_closed_or_protected() {
+        let closed = Open::default();
+        for (ports, udp, words) in [
+            ((22, 22), false, "TCP port 22 is protected"),
+            ((8000, 8100), false, "TCP port 8022 of TCP ports 8000-8100 is protected"),
+            ((1000, 2000), true, "UDP port 1000 of UDP ports 1000-2000 is protected"),
+            ((2000, 3000), false, "TCP port 2379 of TCP ports 2000-3000 is protected"),
+        ] {
+            let error = refused(ports, udp, &closed).unwrap();
+            assert!(error.message.contains(words), "{error}");
+        }
+        assert_eq!(refused((8000, 8100), true, &closed), None);
+        assert_eq!(refused((32_768, 60_999), false, &closed), None);
+    }
+
+    #[test]
+    fn the_line_of_a_range_opens_all_of_it_beside_what_is_open() {
+        let open = Open { ports: [80].into(), ..Open::default() };
+        let hint = refused((2000, 3000), true, &open).unwrap().hint.unwrap();
+        let line = hint.split('`').nth(1).unwrap();
+        assert_eq!(line, "ports = [80, 2379, 2380]");
+        assert_eq!(refused((2000, 3000), true, &toml::from_str(line).unwrap()), None);
+        let many = refused((1, 3000), true, &open).unwrap().hint.unwrap();
+        assert!(many.contains("1024 ports"), "{many}");
+    }
+
+    #[test]
+    fn in_another_network_namespace_services_of_this_host_need_nothing() {
+        let wanted = Wanted { ports: (80, 80), udp: false, field: "target.local_port" };
+        assert_eq!(refuse_ports_of_the_host(&wanted, &[22], None), Ok(()));
+    }
 }

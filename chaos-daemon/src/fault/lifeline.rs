@@ -4,27 +4,39 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use chaos_common::rule::PortRange;
 use ipnet::IpNet;
 
-use crate::host::addresses::interfaces;
+use crate::host::addresses::{interfaces, is_default};
 use crate::host::{Interface, NetNs};
 use crate::policy::Permit;
 use crate::request::{ApiError, ErrorCode};
-use crate::spec::blast::Severity;
+use crate::spec::dns::Names;
 use crate::spec::effect::Effect;
-use crate::spec::{Impairment, Loss, PortMatch, Traffic};
+use crate::spec::{PortMatch, Traffic};
 use crate::target::NetworkTarget;
 
-/// From this share on what is lost, refused or answered wrongly cuts, since little gets through.
-const CUTS: f64 = 0.5;
-/// Ports that are all of them, or nearly, narrow nothing.
-const MOST_PORTS: u32 = 1024;
+/// So many ports narrow, at most.
+const MOST_PORTS: u32 = 128;
+/// Ports of what every program of a host needs: names, the time, logins, storage, the API of a cluster (IANA's registry of ports).
+const NEEDED_PORTS: [u16; 12] = [53, 88, 123, 389, 636, 853, 2049, 2379, 2380, 3260, 6443, 10_250];
 /// The device by which programs of a host speak with each other.
 const LOOPBACK: &str = "lo";
+/// The addresses by which they do so, whoever they are.
+const LOOPBACK_V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const LOOPBACK_V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 /// Peers of a shorter prefix than these are about everybody: a provider's, or all of a site.
 const LEAST_PREFIX_V4: u8 = 16;
 const LEAST_PREFIX_V6: u8 = 48;
+/// So many prefixes of that length are as much, however they are written.
+const MOST_SITES: f64 = 16.0;
+/// What countries have below their own domain for everybody.
+const SECOND_LEVELS: [&str; 11] = ["ac", "co", "com", "edu", "go", "gob", "gov", "ne", "net", "or", "org"];
+/// Names below which are those of a whole cluster, and addresses looked up backwards.
+const WHOLE_ZONES: [&str; 5] =
+    ["cluster.local", "svc.cluster.local", "in-addr.arpa", "ip6.arpa", "home.arpa"];
 
 /// What a device is to its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +68,7 @@ pub fn refuse_cut(
     home: &NetNs,
 ) -> Result<(), ApiError> {
     let name = &target.interface.name;
-    if !cuts(effect)
+    if !effect.cuts()
         || is_narrow(effect, target)
         || permit.spares_not(name)
         || !is_here(&target.netns, home, name)?
@@ -94,7 +106,7 @@ pub(super) fn is_here(netns: &NetNs, home: &NetNs, name: &str) -> Result<bool, A
 ///
 /// # Errors
 /// When that cannot be looked at.
-fn lifeline(interface: &Interface) -> Result<Option<Lifeline>, ApiError> {
+pub(super) fn lifeline(interface: &Interface) -> Result<Option<Lifeline>, ApiError> {
     let name = &interface.name;
     if name == LOOPBACK {
         return Ok(Some(Lifeline::Loopback));
@@ -103,8 +115,6 @@ fn lifeline(interface: &Interface) -> Result<Option<Lifeline>, ApiError> {
         ApiError::new(ErrorCode::InjectionFailed, format!("look at what interface {name:?} carries: {error}"))
     };
     let all = interfaces().map_err(failed)?;
-    // A VPN that takes all has two halves of it.
-    let is_default = |net: &IpNet| net.prefix_len() <= 1;
     let mut default = all.iter().filter(|(_, it)| it.routes.iter().any(is_default)).map(|(name, _)| name);
     let carried = carried_by(name);
     Ok(default.any(|name| carried.contains(name)).then_some(Lifeline::DefaultRoute))
@@ -124,40 +134,51 @@ fn carried_by(name: &str) -> BTreeSet<String> {
     carried
 }
 
-/// Whether little or nothing of what it meets gets through.
-fn cuts(effect: &Effect) -> bool {
-    let blast = effect.blast();
-    // How much a model of states loses in the end depends on all of its numbers: any may be nearly all.
-    if let Effect::Impair { impairment: Impairment::Loss(loss), .. } = effect
-        && !matches!(loss, Loss::Random(_))
-    {
-        return true;
-    }
-    let loses = match effect {
-        Effect::Drop { .. } | Effect::Refuse { .. } | Effect::Names { .. } => true,
-        Effect::Impair { impairment: Impairment::Loss(_) | Impairment::Corrupt(_), .. } => blast.share < 1.0,
-        _ => false,
-    };
-    blast.severity == Severity::Outage || loses && blast.share >= CUTS
-}
-
 /// Whether it is about somebody, and not about everybody.
 fn is_narrow(effect: &Effect, target: &NetworkTarget) -> bool {
     let Some(Traffic { whose, ports, .. }) = effect.traffic() else { return false };
-    let is_wide = |peer: &IpNet| {
-        peer.prefix_len() < if peer.network().is_ipv4() { LEAST_PREFIX_V4 } else { LEAST_PREFIX_V6 }
+    let names = match effect {
+        Effect::Names { questions, .. } => Some(&questions.names),
+        Effect::Impair { names, .. } if !names.is_empty() => Some(names),
+        _ => None,
     };
-    let all_peers = target.peers.iter().any(is_wide);
-    let ports = match effect {
+    let narrowed = match names {
         // Questions have a port anyway.
-        Effect::Names { questions, .. } => !questions.names.is_empty(),
-        _ => narrows(*ports),
+        Some(names) => !names.is_empty() && names.iter().all(is_of_somebody),
+        None => narrows(*ports),
     };
-    whose.is_some() || ports || !target.peers.is_empty() && !all_peers
+    whose.is_some() || narrowed || are_somebody(&target.peers, &target.interface.name)
+}
+
+/// Whether these peers are some, and not about everybody on this device.
+fn are_somebody(peers: &[IpNet], interface: &str) -> bool {
+    let least = |peer: &IpNet| if peer.network().is_ipv4() { LEAST_PREFIX_V4 } else { LEAST_PREFIX_V6 };
+    let is_wide = |peer: &IpNet| {
+        let everybody = interface == LOOPBACK && (peer.contains(&LOOPBACK_V4) || peer.contains(&LOOPBACK_V6));
+        everybody || peer.prefix_len() < least(peer)
+    };
+    let sites: f64 =
+        peers.iter().map(|peer| 2_f64.powi(i32::from(least(peer)) - i32::from(peer.prefix_len()))).sum();
+    !peers.is_empty() && !peers.iter().any(is_wide) && sites <= MOST_SITES
+}
+
+/// Whether a name is somebody's, and does not stand for all below a top-level domain, or what is as wide.
+fn is_of_somebody(names: &Names) -> bool {
+    let labels: Vec<_> = names.name.split('.').collect();
+    let is_public = match labels.as_slice() {
+        [] | [_] => true,
+        // As "co.uk" and "com.au".
+        [second, top] => top.len() == 2 && SECOND_LEVELS.contains(second),
+        _ => false,
+    };
+    !names.below || !is_public && !WHOLE_ZONES.contains(&&*names.name)
 }
 
 fn narrows(ports: PortMatch) -> bool {
-    let few = |ports: chaos_common::rule::PortRange| u32::from(ports.last - ports.first) < MOST_PORTS;
+    let few = |ports: PortRange| {
+        let needed = NEEDED_PORTS.iter().any(|port| (ports.first..=ports.last).contains(port));
+        !needed && u32::from(ports.last - ports.first) < MOST_PORTS
+    };
     [ports.either, ports.local, ports.remote].into_iter().flatten().any(|ports| few(ports.range()))
 }
 
@@ -182,7 +203,7 @@ mod tests {
         let interface = Interface { name: traffic.interface.clone(), index: 1, ethernet: true };
         let target =
             NetworkTarget { netns_name: None, netns, interface, service: None, peers: traffic.peers.clone() };
-        cuts(&effect) && !is_narrow(&effect, &target)
+        effect.cuts() && !is_narrow(&effect, &target)
     }
 
     #[test]
@@ -190,40 +211,68 @@ mod tests {
         let whole = || json!({"interface": "lo"});
         for (kind, params) in [
             ("network_partition", json!({})),
-            ("timeout", json!({})),
             ("error", json!({})),
             ("dns_error", json!({})),
             ("packet_loss", json!({"loss_percent": 100})),
-            ("packet_loss", json!({"loss_percent": 60})),
-            ("packet_corrupt", json!({"corrupt_percent": 100})),
-            ("timeout", json!({"packet_probability": 0.5})),
-            ("packet_loss", json!({"gilbert_elliott": {"p": 99.9, "r": 0.1}})),
+            ("bandwidth", json!({"rate_kbit": 8})),
+            ("latency", json!({"delay_ms": 60_000})),
+            ("link_profile", json!({"up_loss_percent": 100})),
         ] {
             assert!(refused(kind, whole(), params.clone()), "{kind} {params}");
         }
+        assert!(!refused("latency", whole(), json!({"delay_ms": 100})), "it only degrades");
         for target in [
             json!({"interface": "lo", "cidr": "10.0.0.1"}),
+            json!({"interface": "eth0", "cidr": "127.0.0.1"}),
+            json!({"interface": "eth0", "cidrs": ["10.0.0.0/16", "10.1.0.0/16"]}),
             json!({"interface": "lo", "port": 5432}),
+            json!({"interface": "lo", "remote_port": "8000-8100"}),
+            json!({"interface": "lo", "remote_port": 53, "local_port": 40_000}),
             json!({"interface": "lo", "unit": "a.service", "direction": "egress"}),
         ] {
             assert!(!refused("timeout", target.clone(), json!({})), "{target}");
         }
-        for target in
-            [json!({"interface": "lo", "cidr": "0.0.0.0/0"}), json!({"interface": "lo", "port": "1-65535"})]
-        {
+    }
+
+    #[test]
+    fn what_means_about_everybody_narrows_nothing() {
+        let sites: Vec<_> = (0..=255).map(|site| format!("10.{site}.0.0/16")).collect();
+        for target in [
+            json!({"interface": "lo", "cidr": "0.0.0.0/0"}),
+            json!({"interface": "eth0", "cidrs": sites}),
+            json!({"interface": "lo", "cidr": "127.0.0.1"}),
+            json!({"interface": "lo", "cidrs": ["10.0.0.1", "::1"]}),
+            json!({"interface": "lo", "port": "1-65535"}),
+            json!({"interface": "lo", "remote_port": "1000-1200"}),
+            json!({"interface": "eth0", "remote_port": 53}),
+            json!({"interface": "eth0", "port": "50-60", "protocol": "udp"}),
+            json!({"interface": "eth0", "remote_port": 6443}),
+        ] {
             assert!(refused("timeout", target.clone(), json!({})), "{target}");
         }
     }
 
     #[test]
-    fn what_only_degrades_may_be_of_everybody() {
-        for (kind, params) in [
-            ("latency", json!({"delay_ms": 100})),
-            ("packet_loss", json!({"loss_percent": 5})),
-            ("timeout", json!({"packet_probability": 0.1})),
-            ("bandwidth", json!({"rate_kbit": 1000})),
-        ] {
-            assert!(!refused(kind, json!({"interface": "lo"}), params.clone()), "{kind} {params}");
+    fn a_name_is_somebodys_and_all_below_a_top_level_domain_are_everybody() {
+        let about = |kind: &str, names: Value| {
+            let params = match kind {
+                "latency" => json!({"names": names, "delay_ms": 9000}),
+                _ => json!({"names": names}),
+            };
+            refused(kind, json!({"interface": "eth0"}), params)
+        };
+        for kind in ["dns_error", "latency"] {
+            for names in [json!(["db.example.org"]), json!(["*.example.org"]), json!(["*.a.co.uk", "db"])] {
+                assert!(!about(kind, names.clone()), "{kind} {names}");
+            }
+            for names in [
+                json!(["*.org"]),
+                json!(["*.co.uk"]),
+                json!(["db.example.org", "*.com"]),
+                json!(["*.cluster.local"]),
+            ] {
+                assert!(about(kind, names.clone()), "{kind} {names}");
+            }
         }
     }
 

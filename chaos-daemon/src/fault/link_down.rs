@@ -13,7 +13,7 @@
 //! - **Reference**: rtnetlink(7), Linux `net/core/dev.c` (`dev_close_many`).
 
 use super::Ready;
-use super::lifeline::{Lifeline, is_here};
+use super::lifeline::{Lifeline, is_here, lifeline};
 use super::look::{Eyes, invalid};
 use super::{FlapWork, Plan, Work, give_or_take, settings};
 use crate::host::connections::reached_at;
@@ -85,7 +85,7 @@ fn refuse_lifeline(
         let line = format!("`critical_interfaces = [{name:?}]` of the daemon's policy file opens it");
         refusal.map_err(|error| error.hint(line))
     };
-    if inventory.default_route {
+    if inventory.default_route || lifeline(interface)?.is_some() {
         return hint(protected(Lifeline::DefaultRoute.why()));
     }
     // What cannot be read might be the operator's own session.

@@ -87,7 +87,7 @@ pub(super) fn lasting(whose: &Whose, eyes: &Eyes<'_>) -> Result<(CgroupRef, Cgro
         others.display()
     );
     Err(ApiError::new(ErrorCode::TargetProtected, problem)
-        .hint("name a cgroup above it that is root's, such as the slice of the user"))
+        .hint("run what is meant as a service of the system's own service manager, and name that unit"))
 }
 
 /// The control group of those whose calls fail, or packets vanish: theirs alone.

@@ -15,7 +15,7 @@ use super::Ready;
 use super::look::{Crowd, Eyes, crowd};
 use super::{Plan, Work, work::SignalWork};
 use crate::host::Open;
-use crate::host::protected::line;
+use crate::host::protected::{opens, opens_interval};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
 use crate::spec::ProcessSelector;
@@ -45,9 +45,9 @@ fn refuse_volleys(selector: &ProcessSelector, volleys: Volleys, open: &Open) -> 
     }
     if !is_pinned && !open.host_wide_selectors {
         let text = format!("params.times: {selector} may be anybody by the next time");
-        let line = line("host_wide_selectors", "true");
         let hint = format!(
-            "name unit, cgroup, container or exe beside it; {line} of the daemon's policy file opens it"
+            "name unit, cgroup, container or exe beside it; {}",
+            opens("host_wide_selectors", "true")
         );
         return Err(ApiError::new(ErrorCode::TargetProtected, text).hint(hint));
     }
@@ -56,9 +56,7 @@ fn refuse_volleys(selector: &ProcessSelector, volleys: Volleys, open: &Open) -> 
         let text = format!(
             "params.interval_seconds: {shortest:?} may be between two volleys, and {least:?} is the least"
         );
-        let line = line("least_interval_ms", &shortest.as_millis().to_string());
-        let hint =
-            format!("give more; {line} of the daemon's policy file opens it; only the operator changes it");
+        let hint = format!("give more; {}", opens_interval(shortest));
         return Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint));
     }
     Ok(())

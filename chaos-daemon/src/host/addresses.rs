@@ -52,6 +52,12 @@ pub struct Addressed {
     pub routes: BTreeSet<IpNet>,
 }
 
+/// Whether a route of this prefix takes about everything: a default route, or one of the two halves that a VPN has in its place. All
+/// global addresses of IPv6 (2000::/3) are as much.
+pub fn is_default(route: &IpNet) -> bool {
+    route.prefix_len() <= if route.network().is_ipv4() { 1 } else { 3 }
+}
+
 /// The interfaces of the namespace that the calling thread is in, by name.
 ///
 /// # Errors

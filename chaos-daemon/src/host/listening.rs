@@ -64,8 +64,17 @@ pub fn listening() -> ProcResult<Vec<Listening>> {
 /// # Errors
 /// When the thread's [budget] is spent.
 pub fn owners(sockets: &[Listening], processes: &[i32]) -> io::Result<BTreeMap<u64, i32>> {
-    let wanted: BTreeSet<_> = sockets.iter().map(|socket| socket.inode).collect();
-    let mut found = BTreeMap::new();
+    let wanted = sockets.iter().map(|socket| socket.inode).collect();
+    let all = all_owners(&wanted, processes)?;
+    Ok(all.into_iter().filter_map(|(inode, owners)| Some((inode, *owners.first()?))).collect())
+}
+
+/// Which of these processes have each of the sockets of these numbers, in the order of the processes; likewise.
+///
+/// # Errors
+/// As [`owners`].
+pub fn all_owners(wanted: &BTreeSet<u64>, processes: &[i32]) -> io::Result<BTreeMap<u64, Vec<i32>>> {
+    let mut found: BTreeMap<u64, Vec<i32>> = BTreeMap::new();
     for pid in processes {
         budget::check()?;
         let folder = Path::new("/proc").join(pid.to_string()).join("fd");
@@ -73,9 +82,11 @@ pub fn owners(sockets: &[Listening], processes: &[i32]) -> io::Result<BTreeMap<u
         let Ok(entries) = fs::read_dir(folder) else { continue };
         let links =
             entries.flatten().take(MOST_DESCRIPTORS).filter_map(|entry| fs::read_link(entry.path()).ok());
-        for inode in links.filter_map(|link| socket(&link)) {
-            if wanted.contains(&inode) {
-                found.entry(inode).or_insert(*pid);
+        for inode in links.filter_map(|link| socket(&link)).filter(|inode| wanted.contains(inode)) {
+            let owners = found.entry(inode).or_default();
+            // It may have it twice.
+            if owners.last() != Some(pid) {
+                owners.push(*pid);
             }
         }
     }

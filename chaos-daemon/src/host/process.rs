@@ -58,10 +58,14 @@ pub struct Running {
     pub exe: Option<String>,
     /// The file that it runs, by device and inode.
     pub program: Option<(u64, u64)>,
+    /// Whether nobody but root can have made that file, as far as is seen: anybody can have one of any name.
+    pub program_is_roots: bool,
     /// Words of its command line, joined by blanks; of a long one the first [`LONGEST_COMMAND`] bytes.
     pub command: String,
     /// Path of its control group (version 2) below the mount.
     pub cgroup: Option<PathBuf>,
+    /// Path of its group in the hierarchy in which systemd keeps its units, where that is one of version 1 (cgroups(7)).
+    pub managed: Option<PathBuf>,
     /// Whether it is a thread of the kernel.
     pub of_kernel: bool,
     /// Whether it is of this host, and in its network.
@@ -102,15 +106,50 @@ impl Owner {
 const NOBODY_LOGGED_IN: u32 = u32::MAX;
 
 /// The user to whose logins a control group belongs: systemd has them in a slice of each user (pam_systemd(8)).
-fn login_of(cgroup: &Path) -> Option<u32> {
+pub fn login_of(cgroup: &Path) -> Option<u32> {
     let parts = cgroup.iter().filter_map(|part| part.to_str());
     parts.filter_map(|part| part.strip_prefix("user-")?.strip_suffix(".slice")?.parse().ok()).next()
 }
 
-/// The systemd unit of a control group, the innermost one.
-fn unit_of(cgroup: &Path) -> Option<&str> {
+/// The host's systemd units of a control group, the outermost first. What a container has in its group are its own.
+pub fn units_of(cgroup: &Path) -> Vec<&str> {
     let is_unit = |name: &&str| name.ends_with(".service") || name.ends_with(".scope");
-    cgroup.iter().rev().filter_map(|part| part.to_str()).find(is_unit)
+    let mut within = false;
+    let parts = cgroup.iter().filter_map(|part| part.to_str());
+    let of_host = parts.take_while(|part| {
+        let is_inside = within;
+        within |= is_container(part);
+        !is_inside
+    });
+    of_host.filter(is_unit).collect()
+}
+
+/// The innermost of them.
+fn unit_of(cgroup: &Path) -> Option<&str> {
+    units_of(cgroup).pop()
+}
+
+/// Whether a group of this name has all of a container, or of a machine that systemd keeps (systemd-nspawn(1), machinectl(1)).
+fn is_container(part: &str) -> bool {
+    let of_machine = part.starts_with("machine-") && part.ends_with(".scope");
+    container_id(part).is_some()
+        || of_machine
+        || part.starts_with("systemd-nspawn@")
+        || part.starts_with("lxc.payload.")
+}
+
+/// The beginning of the id of the container that has a group of this name.
+fn container_id(part: &str) -> Option<&str> {
+    let name = part.strip_suffix(".scope").unwrap_or(part);
+    let id = name.rsplit(['-', ':']).next().unwrap_or(name);
+    let is_id = id.len() >= CONTAINER_ID.0 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_id.then(|| &id[..CONTAINER_ID.1])
+}
+
+/// The control group of version 2, and that of systemd's own hierarchy, if that is another, by `/proc/PID/cgroup`.
+fn memberships(text: &str) -> (Option<PathBuf>, Option<PathBuf>) {
+    let path = |of: &str| text.lines().find_map(|line| Some(line.split_once(of)?.1)).map(PathBuf::from);
+    (path("0::/"), path(":name=systemd:/"))
 }
 
 #[cfg(test)]
@@ -123,8 +162,10 @@ impl Running {
             name: name.to_owned(),
             exe: None,
             program: None,
+            program_is_roots: true,
             command: name.to_owned(),
             cgroup: None,
+            managed: None,
             of_kernel: false,
             nearness: Nearness { of_this_host: true, in_this_network: true },
             owner: Owner::default(),
@@ -145,18 +186,21 @@ impl Running {
         }
         let of_kernel = StatFlags::from_bits_truncate(stat.flags).contains(StatFlags::PF_KTHREAD);
         let membership = fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
-        let cgroup = membership.lines().find_map(|line| line.strip_prefix("0::/")).map(PathBuf::from);
+        let (cgroup, managed) = memberships(&membership);
+        let file = fs::metadata(folder.join("exe")).ok();
         let exe = process.exe().ok().and_then(|path| path.into_os_string().into_string().ok());
         Some(Self {
             id: ProcessId { pid, start_time: stat.starttime },
             parent: stat.ppid,
             name: stat.comm,
             exe: exe.map(|exe| exe.strip_suffix(" (deleted)").map_or(exe.clone(), str::to_owned)),
-            program: fs::metadata(folder.join("exe")).ok().map(|file| (file.dev(), file.ino())),
+            program: file.as_ref().map(|file| (file.dev(), file.ino())),
+            program_is_roots: file.is_none_or(|file| file.uid() == 0 && file.mode() & 0o022 == 0),
             // Who has ended meanwhile has none.
             command: words(&command_line(&folder).unwrap_or_default()),
-            owner: Owner::read(&process, stat.tty_nr, cgroup.as_deref()),
+            owner: Owner::read(&process, stat.tty_nr, managed.as_deref().or(cgroup.as_deref())),
             cgroup,
+            managed,
             of_kernel,
             nearness: Nearness::read(&folder),
             listens: false,
@@ -193,9 +237,16 @@ impl Running {
         found.into_values().collect()
     }
 
-    /// The systemd unit whose control group it is in, the innermost one.
+    /// The host's systemd unit whose control group it is in, the innermost one. Of who is in a pid namespace of its own, it is the
+    /// outermost one.
     pub fn unit(&self) -> Option<&str> {
-        unit_of(self.cgroup.as_ref()?)
+        let mut all = self.groups().map(units_of).find(|units| !units.is_empty())?;
+        if self.nearness.of_this_host { all.pop() } else { all.first().copied() }
+    }
+
+    /// The groups by which it is known whose it is.
+    fn groups(&self) -> impl Iterator<Item = &Path> {
+        self.cgroup.iter().chain(&self.managed).map(PathBuf::as_path)
     }
 }
 
@@ -242,14 +293,8 @@ impl Running {
     /// The beginning of the id of its container, if it is in one. The name of a control group has the id with Docker, Podman, containerd
     /// and CRI-O.
     pub fn container(&self) -> Option<String> {
-        let id = |part: &str| {
-            let name = part.strip_suffix(".scope").unwrap_or(part);
-            let id = name.rsplit(['-', ':']).next().unwrap_or(name);
-            let is_id = id.len() >= CONTAINER_ID.0 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-            is_id.then(|| id[..CONTAINER_ID.1].to_owned())
-        };
-        let parts = self.cgroup.iter().flat_map(|path| path.iter()).filter_map(|part| part.to_str());
-        parts.filter_map(id).next_back()
+        let parts = self.groups().flat_map(Path::iter).filter_map(|part| part.to_str());
+        parts.filter_map(container_id).last().map(str::to_owned)
     }
 }
 
@@ -287,10 +332,55 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_is_the_innermost_one() {
-        let within = |path: &str| Running { cgroup: Some(path.into()), ..me() };
+    fn the_unit_is_the_innermost_one_of_the_host() {
+        let within = |path: &str| Running { cgroup: Some(path.into()), managed: None, ..me() };
+        let id = "0123456789abcdef".repeat(4);
         assert_eq!(within("system.slice/a.service/worker").unit(), Some("a.service"));
         assert_eq!(within("user.slice/user@1.service/app.slice/b.scope").unit(), Some("b.scope"));
         assert_eq!(within("").unit(), None);
+        let scope = format!("docker-{id}.scope");
+        for contained in [
+            format!("system.slice/{scope}/system.slice/dbus.service"),
+            format!("system.slice/{scope}/init.scope"),
+        ] {
+            assert_eq!(within(&contained).unit(), Some(&*scope), "{contained}");
+        }
+        let machine = "machine.slice/machine-a.scope/payload/system.slice/postgresql.service";
+        assert_eq!(within(machine).unit(), Some("machine-a.scope"));
+        let elsewhere = Nearness { of_this_host: false, in_this_network: true };
+        let nested = Running { nearness: elsewhere, ..within("a.service/lxc/b/system.slice/dbus.service") };
+        assert_eq!(nested.unit(), Some("a.service"));
+    }
+
+    #[test]
+    fn a_unit_is_found_in_systemds_own_hierarchy_where_version_2_has_none() {
+        let (cgroup, managed) = memberships("5:cpu:/\n1:name=systemd:/system.slice/a.service\n0::/\n");
+        assert_eq!(
+            (cgroup.as_deref(), managed.as_deref()),
+            (Some(Path::new("")), Some(Path::new("system.slice/a.service")))
+        );
+        assert_eq!(Running { cgroup, managed, ..me() }.unit(), Some("a.service"));
+        let (cgroup, managed) = memberships("1:name=systemd:/user.slice/user-5.slice/session-1.scope\n");
+        assert_eq!(
+            Running { cgroup: cgroup.clone(), managed: managed.clone(), ..me() }.unit(),
+            Some("session-1.scope")
+        );
+        assert_eq!((cgroup, managed.as_deref().and_then(login_of)), (None, Some(5)));
+        assert_eq!(memberships("0::/a.service\n"), (Some("a.service".into()), None));
+    }
+
+    #[test]
+    fn a_login_is_known_by_its_slice_and_a_unit_of_the_host_has_none() {
+        for (path, login) in [
+            ("user.slice/user-1002.slice/session-3.scope", Some(1002)),
+            ("user.slice/user-1002.slice/user@1002.service/app.slice/a.service", Some(1002)),
+            ("user.slice", None),
+            ("user.slice/user-.slice/a.scope", None),
+            ("system.slice/user-1002.service", None),
+            ("", None),
+        ] {
+            assert_eq!(login_of(Path::new(path)), login, "{path}");
+        }
+        assert_eq!(me().owner.uid, nix::unistd::getuid().as_raw());
     }
 }

@@ -1,7 +1,7 @@
 //! Files of unix sockets: those by which a host is run, and a way to one that leads to the very file that was looked at, whatever
 //! its path stands for by then.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
@@ -10,10 +10,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::budget;
+use super::listening::all_owners;
 use super::place::reach;
+use super::process::numbers;
 
 /// Where sockets are without which a host cannot be run.
 const VITAL: &[&str] = &["/run/systemd", "/run/dbus", "/run/udev"];
+
+/// `__SO_ACCEPTCON` (linux/net.h): who has such a socket listens.
+const ACCEPTS: u32 = 1 << 16;
 
 /// A file, by device and inode.
 type Id = (u64, u64);
@@ -45,6 +51,60 @@ impl SocketFile {
         // OPENS: the caller | the caller | leads to the open place of this value and nowhere else
         PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
+}
+
+impl SocketFile {
+    /// The processes that listen at this file, whatever its path is to them, as far as they can be looked at.
+    ///
+    /// # Errors
+    /// When processes cannot be listed, or the thread's [budget] is spent.
+    pub fn servers(&self) -> io::Result<Vec<i32>> {
+        let all = numbers()?;
+        // By the number of a socket, the path to which it was bound. Each network namespace lists its own (proc_net(5)).
+        let (mut seen, mut bound) = (BTreeSet::new(), BTreeMap::new());
+        for pid in &all {
+            budget::check()?;
+            let folder = PathBuf::from(format!("/proc/{pid}"));
+            if let Ok(namespace) = fs::read_link(folder.join("ns/net"))
+                && seen.insert(namespace)
+            {
+                // OPENS: nobody: the path is the program's | root | a text of procfs
+                let text = fs::read(folder.join("net/unix")).unwrap_or_default();
+                bound.extend(listening(&String::from_utf8_lossy(&text)));
+            }
+        }
+        let mut found = BTreeSet::new();
+        for (inode, owners) in all_owners(&bound.keys().copied().collect(), &all)? {
+            let Some(path) = bound.get(&inode) else { continue };
+            if owners.iter().any(|pid| self.is_at(path, *pid)) {
+                found.extend(owners);
+            }
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Whether a path leads to this file, for a process, or from here.
+    fn is_at(&self, path: &Path, pid: i32) -> bool {
+        let inside = match path.strip_prefix("/") {
+            Ok(inside) => PathBuf::from(format!("/proc/{pid}/root")).join(inside),
+            Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(path),
+        };
+        let leads_here =
+            |path: &Path| fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == self.id);
+        leads_here(&inside) || path.is_absolute() && leads_here(path)
+    }
+}
+
+/// The sockets of streams and of messages that listen at a path: Num, RefCount, Protocol, Flags, Type, St, Inode, Path.
+fn listening(text: &str) -> impl Iterator<Item = (u64, PathBuf)> {
+    text.lines().skip(1).filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let flags = u32::from_str_radix(fields.nth(3)?, 16).ok()?;
+        let inode = fields.nth(2)?.parse().ok()?;
+        // What is behind may have blanks.
+        let path = line.split_once(&format!(" {inode} "))?.1.trim_start();
+        (flags & ACCEPTS != 0 && !path.starts_with('@')).then(|| (inode, PathBuf::from(path)))
+    })
 }
 
 /// Sockets that nobody is to be connected to: known by what they are, since anybody can have a path lead to one.
@@ -119,6 +179,27 @@ mod tests {
         let expected = paths.each_ref().map(|path| SocketFile::find(path).unwrap().id);
         assert_eq!(sockets_in(vital.path()), expected.into());
         assert_eq!(sockets_in(&vital.path().join("none")), BTreeSet::new());
+    }
+
+    #[test]
+    fn who_listens_at_a_file_is_found_by_whatever_path_and_who_is_connected_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let _listener = UnixListener::bind(path("with blank")).unwrap();
+        let _near = UnixStream::connect(path("with blank")).unwrap();
+        fs::hard_link(path("with blank"), path("second")).unwrap();
+        let me = std::process::id().cast_signed();
+        for name in ["with blank", "second"] {
+            assert_eq!(SocketFile::find(&path(name)).unwrap().servers().unwrap(), [me], "{name}");
+        }
+        let gone = UnixListener::bind(path("gone")).unwrap();
+        let file = SocketFile::find(&path("gone")).unwrap();
+        drop(gone);
+        assert_eq!(file.servers().unwrap(), [0_i32; 0]);
+        let text = "Num RefCount Protocol Flags Type St Inode Path\n\
+                    0: 2 0 00010000 0001 01 17 /run/a b\n0: 2 0 00010000 0001 01 18 @abstract\n\
+                    0: 3 0 00000000 0001 03 19 /run/a\n0: 2 0 00010000 0001 01 20\n";
+        assert_eq!(super::listening(text).collect::<Vec<_>>(), [(17, PathBuf::from("/run/a b"))]);
     }
 
     #[test]

@@ -21,6 +21,19 @@ pub struct Memory {
     pub available: u64,
 }
 
+/// The first and the last of the ports from which the kernel chooses for connections, in the network namespace of this thread (ip(7)).
+///
+/// # Errors
+/// When procfs cannot be read.
+pub fn connection_ports() -> io::Result<(u16, u16)> {
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
+    let mut ports = text.split_whitespace().map(str::parse);
+    match (ports.next(), ports.next()) {
+        (Some(Ok(first)), Some(Ok(last))) => Ok((first, last)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("ip_local_port_range: {text}"))),
+    }
+}
+
 impl Memory {
     /// Reads it.
     ///

@@ -25,7 +25,7 @@ use super::{digest, down, taken_back, ways_in};
 use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
-use crate::host::{NetNs, NetNsIdentity, boot_time_ns};
+use crate::host::{NetNs, NetNsIdentity, Spared, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
@@ -63,6 +63,8 @@ pub(super) struct Admitted {
     permit: Permit,
     /// As whom namespaces that the caller names are opened.
     entrance: Entrance,
+    /// Whom it has to spare.
+    spared: Spared,
     caller: Caller,
     /// What keeps packets from meeting it, for people.
     pub(super) warning: Option<String>,
@@ -291,7 +293,7 @@ pub(super) fn decide(
     freshness: Freshness,
 ) -> Result<Admitted, ApiError> {
     let identity = surveyed.identity();
-    let Surveyed { asked, ways_in, target: spot, ready, entrance, guard } = surveyed;
+    let Surveyed { asked, ways_in, target: spot, ready, entrance, guard, spared } = surveyed;
     let Ready { plan, targets, doomed, netns } = ready;
     let Asked { name, fault, named, permit: leave, policies, caller, intent, standing, .. } = asked;
     *injector.guard.borrow_mut() = guard.clone();
@@ -341,6 +343,7 @@ pub(super) fn decide(
         grounds: Box::new(grounds),
         permit: leave,
         entrance,
+        spared,
         caller,
         warning,
         guard,
@@ -554,7 +557,9 @@ fn pins(admitted: &Admitted) -> Pins {
     };
     let netns = netns.map(|(name, id)| (name, id, admitted.entrance.clone()));
     let device = work.device().map(|(index, name)| Device { index, name: name.to_owned(), netns });
-    Pins { group: work.group().cloned(), device }
+    // Who asks may be met by what only delays it or keeps it from others.
+    let spared = Some(admitted.spared.with_session());
+    Pins { group: work.group().cloned(), device, spared }
 }
 
 /// The peers that a fault names by their addresses.

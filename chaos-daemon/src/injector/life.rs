@@ -69,7 +69,7 @@ pub(super) struct Applied {
 enum Ended {
     /// It ends, for this reason.
     For(String),
-    /// This of its target has gone.
+    /// Its target has gone, or is no target any more.
     Lost(String),
 }
 
@@ -127,7 +127,7 @@ impl Life {
             let since = Instant::now();
             let (reason, follows) = match ended {
                 Ended::For(reason) => (reason, None),
-                Ended::Lost(lost) => (format!("its target has gone: {lost}"), follows),
+                Ended::Lost(lost) => (lost, follows),
             };
             let Some(request) = follows else {
                 orders.refuse_asks();

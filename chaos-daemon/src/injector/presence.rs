@@ -14,11 +14,13 @@ use tokio::time::{sleep, timeout};
 
 use super::aside::on_a_thread;
 use crate::host::netns::NAMED;
-use crate::host::{CgroupRef, Interface, NetNs, NetNsIdentity};
-use crate::target::Entrance;
+use crate::host::{CgroupRef, Interface, NetNs, NetNsIdentity, ProcessId, Spared};
+use crate::target::{Entrance, cgroup};
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(1);
+/// Every how many looks it is looked who is in the control group.
+const WHO: u32 = 5;
 /// How long a look may take for whom a fault waits that has to end.
 const AT_ONCE: Duration = Duration::from_millis(300);
 
@@ -29,6 +31,8 @@ pub(super) struct Pins {
     pub(super) group: Option<CgroupRef>,
     /// The device.
     pub(super) device: Option<Device>,
+    /// Whom the fault has to spare, also who comes into the control group later.
+    pub(super) spared: Option<Spared>,
 }
 
 /// A network device, and where it is.
@@ -70,12 +74,18 @@ impl Pins {
         if pins.group.is_some() || pins.device.is_some() {
             let pins = Arc::clone(&pins);
             spawn_local(async move {
-                loop {
+                // Who was seen in the group and is protected.
+                let mut seen = None;
+                for turn in 1_u32.. {
                     tokio::select! {
                         () = sleep(LOOK) => {}
                         () = tell.closed() => return,
                     }
-                    if let Some(lost) = look(&pins).await {
+                    let mut lost = look(&pins).await;
+                    if lost.is_none() && (turn.is_multiple_of(WHO) || seen.is_some()) {
+                        lost = intruder(&pins, &mut seen).await;
+                    }
+                    if let Some(lost) = lost {
                         // Whoever has left meanwhile does not want to know.
                         let _ = tell.send(lost).await;
                         return;
@@ -89,8 +99,28 @@ impl Pins {
     /// What has gone, for people. What cannot be looked at is not taken for gone. Blocks.
     fn lost(&self) -> Option<String> {
         let group = self.group.as_ref().and_then(lost_group);
-        group.or_else(|| self.device.as_ref().and_then(Device::lost))
+        let lost = group.or_else(|| self.device.as_ref().and_then(Device::lost))?;
+        Some(format!("its target has gone: {lost}"))
     }
+}
+
+/// Who has come into the control group that has to be spared, once it is `seen` twice: what a service manager starts is its own program
+/// for a moment.
+async fn intruder(pins: &Arc<Pins>, seen: &mut Option<ProcessId>) -> Option<String> {
+    let pins = Arc::clone(pins);
+    let looked = on_a_thread(move || {
+        let (group, spared) = pins.group.as_ref().zip(pins.spared.as_ref())?;
+        // What cannot be looked at is looked at again.
+        cgroup::intruder(group, spared).ok().flatten()
+    });
+    let (id, words) = match looked.await.ok().flatten() {
+        Some(found) => found,
+        None => {
+            *seen = None;
+            return None;
+        }
+    };
+    (seen.replace(id) == Some(id)).then_some(words)
 }
 
 /// What has gone. Without a thread to look it is looked the next time.
@@ -177,7 +207,7 @@ mod tests {
         let path: PathBuf = folder.path().join("shop");
         fs::create_dir(&path).unwrap();
         let group = CgroupRef::find(&path).unwrap();
-        let pins = Pins { group, device: None };
+        let pins = Pins { group, ..Pins::default() };
         assert_eq!(pins.lost(), None);
         // So that its inode is not given to the next.
         fs::rename(&path, folder.path().join("old")).unwrap();

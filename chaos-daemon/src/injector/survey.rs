@@ -13,7 +13,7 @@ use super::state::Standing;
 use super::watch::Sight;
 use super::{supervisors, ways_in};
 use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
-use crate::host::NetNsIdentity;
+use crate::host::{NetNsIdentity, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
 use crate::policy::{Intent, Permit};
@@ -60,6 +60,8 @@ pub(super) struct Surveyed {
     /// As whom namespaces that the caller names are opened.
     pub(super) entrance: Entrance,
     pub(super) guard: Sight,
+    /// Whom the fault has to spare.
+    pub(super) spared: Spared,
 }
 
 impl Surveyed {
@@ -133,7 +135,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
     let asked = Asked { name, fault, named, permit, policies, caller, intent, ways_in, standing };
-    Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard })
+    Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard, spared })
 }
 
 fn spot(target: NetworkTarget, attach: Attach, directions: &[Direction]) -> Result<Spot, ApiError> {

@@ -7,6 +7,7 @@ pub mod calls;
 pub mod category;
 mod cgroup;
 pub mod command;
+mod cut;
 pub mod dns;
 pub mod effect;
 pub mod errno;

@@ -135,6 +135,15 @@ fn compiled(field: &str, pattern: Option<&CommandPattern>) -> Result<Option<Rege
     Ok(pattern.map(|pattern| pattern.compile(field)).transpose()?)
 }
 
+/// What of a process is searched: its command line. Of PID 1 it is the first word alone, since a shell or a small init has there what
+/// all of a container is for.
+fn searched(process: &Running) -> &str {
+    match process.id.pid {
+        1 => process.command.split(' ').next().unwrap_or_default(),
+        _ => &process.command,
+    }
+}
+
 /// Those in whose command line the pattern is found, all of them looked at before `until`.
 fn found_in<'a>(
     pattern: &Regex,
@@ -149,7 +158,7 @@ fn found_in<'a>(
             return Err(ApiError::new(ErrorCode::LimitReached, text)
                 .hint("give a simpler expression, or name unit, cgroup or exe beside it"));
         }
-        if pattern.is_match(&process.command) {
+        if pattern.is_match(searched(process)) {
             found.push(process);
         }
     }
@@ -301,11 +310,9 @@ impl Selection {
         let selected = Selected { selector, matching: &matching, left_out: &left_out };
         match host_wide(&selected, spared) {
             None => Ok(()),
-            Some((problem, line)) => {
+            Some((problem, opens)) => {
                 let text = format!("{selector} is no target: {problem}");
-                let hint = format!(
-                    "name unit, cgroup, container, exe or pid beside it; {line} of the daemon's policy file opens it"
-                );
+                let hint = format!("name unit, cgroup, container, exe or pid beside it; {opens}");
                 Err(ApiError::new(ErrorCode::TargetProtected, text).hint(hint))
             }
         }

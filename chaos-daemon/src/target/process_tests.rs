@@ -154,6 +154,22 @@ fn below_is_whoever_has_such_a_process_anywhere_above_and_not_that_process() {
 }
 
 #[test]
+fn what_the_shell_that_is_pid_1_was_given_means_nobody_and_its_program_means_everybody() {
+    let first = |command: &str| {
+        let mut all = agents();
+        all[0].command = command.to_owned();
+        all
+    };
+    let matching = |text: &str, all| {
+        let selector = ProcessSelector { command: Some(pattern(text)), ..anybody() };
+        pids(&Matcher::new(&selector, &Identity::ROOT, &Spared::default()).unwrap().matching(all).unwrap())
+    };
+    assert_eq!(matching("--stdio", first("sh -c mcp-server --stdio & wait")), [22, 30].into());
+    assert_eq!(below_of("--stdio", None, first("sh -c mcp-server --stdio & wait")), [23].into());
+    assert_eq!(matching(".", first("tini -- mcp-server")), [1, 20, 21, 22, 23, 30].into());
+}
+
+#[test]
 fn command_lines_are_searched_for_a_limited_time_whoever_has_written_them() {
     let pattern = pattern("agent").compile("target.below").unwrap();
     let in_time = Instant::now() + HANG;
@@ -177,7 +193,7 @@ fn a_number_that_was_given_to_another_is_nobodys_parent_and_a_circle_has_an_end(
 #[test]
 fn who_is_vital_is_left_out_below_anybody() {
     let mut all = agents();
-    all[3].name = "sshd".into();
+    all[3].exe = Some("/usr/sbin/sshd".into());
     let selector = ProcessSelector { below: Some(pattern("agent")), ..anybody() };
     let selection = resolve(&selector, &Identity::ROOT, all, &Spared::default()).unwrap();
     assert_eq!(pids(&selection.hit), [21, 23].into());

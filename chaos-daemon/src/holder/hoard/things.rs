@@ -1,6 +1,6 @@
 //! What is counted: open files, threads, ports.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -201,19 +201,9 @@ impl Ports {
         let kind = if udp { SockType::Datagram } else { SockType::Stream };
         let range = match range {
             Some(range) => range,
-            None => connection_range()?,
+            None => supply::connection_ports()?,
         };
         Ok(Self { kind, address, range, count, next: range.0.into(), wait_until: None, sockets: Vec::new() })
-    }
-}
-
-/// The ports from which the kernel chooses for connections (ip(7)).
-fn connection_range() -> io::Result<(u16, u16)> {
-    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
-    let mut ports = text.split_whitespace().map(str::parse);
-    match (ports.next(), ports.next()) {
-        (Some(Ok(first)), Some(Ok(last))) => Ok((first, last)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, format!("ip_local_port_range: {text}"))),
     }
 }
 

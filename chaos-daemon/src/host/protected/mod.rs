@@ -12,7 +12,7 @@ use std::fmt;
 use super::part::Part;
 use super::process::{Owner, Running};
 pub use names::Category;
-pub use open::{Open, line};
+pub use open::{Open, line, list, opens, opens_interval};
 pub use spared::{Asker, Spared, own_program};
 
 /// Why whoever asks is never a target, nor those above it.
@@ -63,11 +63,14 @@ impl Protected {
     }
 
     fn unit(rule: Rule, why: &'static str, unit: &str) -> Self {
-        Self { rule, why, opens_with: Some(line("units", &format!("[{unit:?}]"))) }
+        Self { rule, why, opens_with: Some(line("units", &list(unit))) }
     }
 
+    /// By its name where that can be written into the policy, else by its path, else by its unit.
     fn program(rule: Rule, why: &'static str, process: &Running) -> Self {
-        let opens_with = Some(line("programs", &format!("[{:?}]", process.name)));
+        let name = Some(&process.name).filter(|name| open::is_name(name));
+        let by_program = name.or(process.exe.as_ref()).map(|name| line("programs", &list(name)));
+        let opens_with = by_program.or_else(|| Some(line("units", &list(process.unit()?))));
         Self { rule, why, opens_with }
     }
 
@@ -116,21 +119,23 @@ impl Running {
             return never(Rule::Kernel, "it is a thread of the kernel");
         }
         // By its name, too: an upgrade has replaced the file that an older one runs.
-        let is_part = self.nearness.of_this_host && Part::named(&self.name).is_some();
+        let is_part = self.nearness.of_this_host && self.may_be_a_part();
         if is_part || spared.program.is_some() && self.program == spared.program {
             return never(Rule::Ourselves, "it is a part of chaos-daemon");
         }
-        let is_core = self.nearness.of_this_host && self.is_called(names::is_core);
-        if is_core || self.nearness.in_this_network && self.is_called(names::keeps_network) {
+        let is_core = self.nearness.of_this_host && self.is_really(names::is_core);
+        if is_core || self.nearness.in_this_network && self.is_really(names::keeps_network) {
             return never(Rule::Core, NEEDED);
         }
         if spared.session.contains(&self.id) {
             return never(Rule::Session, CALLER);
         }
-        let owner = match self.container() {
-            // A container may have a terminal of its own.
-            Some(_) => Owner { terminal: 0, ..self.owner },
-            None => self.owner,
+        // A container may have terminals of its own, which have the numbers of others.
+        let has_own_terminals =
+            self.container().is_some() || !self.nearness.of_this_host && self.owner.login.is_none();
+        let owner = match has_own_terminals {
+            true => Owner { terminal: 0, ..self.owner },
+            false => self.owner,
         };
         if !spared.only_looks && owner.is_logged_in_elsewhere(spared.asker) {
             return never(Rule::Login, "somebody else is logged in by it, or has it at a terminal");
@@ -152,10 +157,19 @@ impl Running {
         if self.listens {
             return program(Rule::Listens, "it listens where operators come in");
         }
-        // Programs of containers are in pid namespaces of their own.
-        let known = if self.nearness.of_this_host { self.find_name(names::program) } else { None };
-        if let Some(category) = known {
+        // Programs of containers are in pid namespaces of their own. Those of who runs this host are in its network, too.
+        let is_near = self.nearness.of_this_host || self.nearness.in_this_network;
+        if let Some(category) = self.find_name(names::program).filter(|_| is_near) {
             return program(Rule::Table(category), category.why());
+        }
+        let runs = self.program_name().and_then(|program| names::run_by(program, &self.command));
+        if let Some(category) = runs.filter(|_| is_near) {
+            let rule = Rule::Table(category);
+            // Others are run by the same program.
+            return match unit.filter(|unit| unit.ends_with(".service")) {
+                Some(unit) => Some(Protected::unit(rule, category.why(), unit)),
+                None => program(rule, category.why()),
+            };
         }
         // Whatever it is called itself. The scope of a container is called after what runs it.
         let service = unit.filter(|unit| self.nearness.of_this_host && unit.ends_with(".service"));
@@ -188,8 +202,27 @@ impl Running {
         self.command.split(' ').nth(1) == Some("mcp-proxy")
     }
 
+    /// The name of the file that it runs; `None` when it has none or hides it.
+    fn program_name(&self) -> Option<&str> {
+        self.exe.as_deref().and_then(|exe| exe.rsplit('/').next())
+    }
+
+    /// Whether it is one of ours by its name, and may be one by its program: anybody can take a name.
+    fn may_be_a_part(&self) -> bool {
+        let runs_ours = self.program_name().is_none_or(|program| program == Part::Injector.name());
+        Part::named(&self.name).is_some() && (runs_ours || self.owner.uid == 0)
+    }
+
+    /// Whether it is a program of which this holds: by the file that it runs, which is root's. By its name alone it is only where that
+    /// file is hidden, or says nothing: where root runs a script, or what is many programs in one.
+    fn is_really(&self, is: impl Fn(&str) -> bool) -> bool {
+        let Some(program) = self.program_name() else { return self.is_called(is) };
+        let by_name = || self.owner.uid == 0 && names::is_many(program) && self.is_called(&is);
+        self.program_is_roots && (is(program) || by_name())
+    }
+
     fn find_name<T>(&self, find: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let program = self.exe.as_deref().and_then(|exe| exe.rsplit('/').next()).unwrap_or_default();
+        let program = self.program_name().unwrap_or_default();
         // As it calls itself, up to what it says about itself: "nginx: worker".
         let name = self.name.split(':').next().unwrap_or_default();
         find(&self.name).or_else(|| find(name)).or_else(|| find(program))

@@ -16,6 +16,10 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// Ports from there on by which a cluster is run: etcd, the API server, kubelet.
 const OF_CLUSTERS: &[u16] = &[2379, 2380, 6443, 10_250];
 const MIB: u64 = 1 << 20;
+/// In how many units at once the policy may open processes, at most.
+const MOST_UNITS: usize = 1000;
+/// The least time between two volleys that the policy may allow.
+const LEAST_INTERVAL_MS: u64 = 100;
 
 /// What is open. Everything left out is as closed as it can be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,8 +83,7 @@ impl Open {
     /// Names the field that does not, and what would be right.
     pub fn check(&self) -> Result<(), SpecError> {
         let wrong = |field: &str, problem: &str| Err(SpecError::new(format!("{TABLE}.{field}"), problem));
-        let is_name = |name: &String| !name.is_empty() && (name.starts_with('/') || !name.contains('/'));
-        if !self.programs.iter().all(is_name) {
+        if !self.programs.iter().all(|name| is_name(name)) {
             return wrong(
                 "programs",
                 "give names of processes or absolute paths: \"postgres\", \"/usr/sbin/nginx\"",
@@ -95,10 +98,10 @@ impl Open {
                 return wrong(field, "give absolute paths: \"/srv/data\"");
             }
         }
-        if !(1..=1000).contains(&self.units_at_once) {
+        if !(1..=MOST_UNITS).contains(&self.units_at_once) {
             return wrong("units_at_once", "give 1 to 1000");
         }
-        if !(100..=3_600_000).contains(&self.least_interval_ms) {
+        if !(LEAST_INTERVAL_MS..=3_600_000).contains(&self.least_interval_ms) {
             return wrong("least_interval_ms", "give 100 to 3600000");
         }
         if !(1..=100).contains(&self.most_cpu_percent) {
@@ -145,6 +148,38 @@ impl Open {
     }
 }
 
+/// Whether a program can be named so: as a process is, or by its path.
+pub(super) fn is_name(name: &str) -> bool {
+    !name.is_empty() && (name.starts_with('/') || !name.contains('/'))
+}
+
+/// A list of one text, as the policy has it.
+pub fn list(text: &str) -> String {
+    format!("[{}]", toml::Value::from(text))
+}
+
+/// What would let processes of so many units be hit at once, for people.
+pub(super) fn opens_units(count: usize) -> String {
+    match count <= MOST_UNITS {
+        true => opens("units_at_once", &count.to_string()),
+        false => format!("nothing opens more than {MOST_UNITS}"),
+    }
+}
+
+/// What would let so little time be between volleys, for people.
+pub fn opens_interval(between: Duration) -> String {
+    match u64::try_from(between.as_millis()).unwrap_or(u64::MAX) {
+        milliseconds @ LEAST_INTERVAL_MS.. => opens("least_interval_ms", &milliseconds.to_string()),
+        _ => format!("nothing opens less than {LEAST_INTERVAL_MS} ms"),
+    }
+}
+
+/// What would open something, for the hint of a refusal.
+pub fn opens(field: &str, value: &str) -> String {
+    let line = line(field, value);
+    format!("{line} of the daemon's policy file opens it; only the operator changes it")
+}
+
 /// The line of the policy that would open something, for people.
 pub fn line(field: &str, value: &str) -> String {
     format!("`{field} = {value}` in the table `[{TABLE}]`")
@@ -170,6 +205,21 @@ mod tests {
             assert_eq!(toml::from_str::<Open>(text).unwrap().check().unwrap_err().field, field, "{text}");
         }
         assert!(toml::from_str::<Open>("program = []").is_err());
+    }
+
+    #[test]
+    fn a_hint_names_a_line_that_can_be_written_or_says_that_nothing_opens_it() {
+        let is_taken = |hint: &str| {
+            let line = hint.split('`').nth(1).unwrap();
+            toml::from_str::<Open>(line).unwrap().check().unwrap();
+        };
+        is_taken(&opens_units(1000));
+        is_taken(&opens_interval(Duration::from_millis(100)));
+        assert_eq!(opens_units(1001), "nothing opens more than 1000");
+        assert_eq!(opens_interval(Duration::from_millis(99)), "nothing opens less than 100 ms");
+        for name in ["a\"b", "tab\there", "bell\u{7}", "\u{fffd}"] {
+            is_taken(&opens("programs", &list(name)));
+        }
     }
 
     #[test]

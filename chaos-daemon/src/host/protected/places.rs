@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Open, Rule, Spared, line};
+use super::open::opens_units;
+use super::{Open, Rule, Spared, opens};
 use crate::host::Running;
 use crate::spec::ProcessSelector;
 
@@ -22,7 +23,7 @@ pub fn host_wide(selected: &Selected<'_>, spared: &Spared) -> Option<(String, St
     let Selected { selector, matching, left_out } = selected;
     let ProcessSelector { pid, cgroup, exe, container, .. } = selector;
     let named = pid.is_some() || cgroup.is_some() || exe.is_some() || container.is_some();
-    let by_words = |problem: &str| Some((problem.to_owned(), line("host_wide_selectors", "true")));
+    let by_words = |problem: &str| Some((problem.to_owned(), opens("host_wide_selectors", "true")));
     if !named && !spared.open.host_wide_selectors {
         if left_out.contains(&Rule::First) {
             return by_words("its expression meets PID 1, too, and so means the whole host");
@@ -40,7 +41,7 @@ pub fn too_many<'a>(processes: impl Iterator<Item = &'a Running>, open: &Open) -
     let places: BTreeSet<_> = processes.map(Running::place).collect();
     let (count, most) = (places.len(), open.units_at_once);
     let problem = format!("it meets processes of {count} units or programs at once, and {most} is the most");
-    (count > most).then(|| (problem, line("units_at_once", &count.to_string())))
+    (count > most).then(|| (problem, opens_units(count)))
 }
 
 impl Running {

@@ -29,8 +29,10 @@ fn process(name: &str, uid: u32, cgroup: &str) -> Running {
         name: name.chars().take(15).collect(),
         exe: None,
         program: None,
+        program_is_roots: true,
         command: name.to_owned(),
         cgroup: Some(PathBuf::from(cgroup)),
+        managed: None,
         of_kernel: false,
         nearness: Nearness { of_this_host: true, in_this_network: true },
         owner: Owner { uid, ..Owner::default() },
@@ -339,6 +341,97 @@ fn pid_1_threads_of_the_kernel_the_daemon_and_the_callers_session_are_opened_by_
     assert_eq!(any.protected(Aim::AtPlace, &spared), None);
 }
 
+/// A program of this path that calls itself so.
+fn running(exe: &str, name: &str, uid: u32) -> Running {
+    Running { exe: Some(exe.to_owned()), ..process(name, uid, "system.slice/shop.service") }
+}
+
+#[test]
+fn whoever_only_takes_a_name_of_the_core_may_be_hit_and_a_file_of_roots_is_what_it_is_called() {
+    let root = asked_by(0);
+    for process in [
+        // A service of a user's, or root's, that calls itself sshd.
+        running("/opt/shop/worker", "sshd", SERVICE),
+        running("/opt/shop/worker", "sshd", 0),
+        running("/usr/bin/python3.11", "systemd-helper", SERVICE),
+        running("/opt/shop/worker", "chaos-holder", SERVICE),
+        // A file of a user's.
+        Running { program_is_roots: false, ..running("/opt/mine/sshd", "sshd", SERVICE) },
+    ] {
+        assert_eq!(process.protected(Aim::AtPlace, &root), None, "{process:?}");
+    }
+    for (process, rule) in [
+        (running("/usr/sbin/sshd", "sshd", 0), Rule::Core),
+        (running("/usr/sbin/sshd", "anything", SERVICE), Rule::Core),
+        (running("/usr/bin/udevadm", "(udev-worker)", 0), Rule::Core),
+        (running("/usr/bin/udevadm", "systemd-udevd", 0), Rule::Core),
+        (running("/bin/busybox", "udhcpc", 0), Rule::Core),
+        (running("/bin/dash", "dhclient-script", 0), Rule::Core),
+        (running("/usr/bin/chaos-daemon", "chaos-guard", SERVICE), Rule::Ourselves),
+    ] {
+        assert_eq!(process.protected(Aim::AtPlace, &root).map(|found| found.rule), Some(rule), "{process:?}");
+    }
+}
+
+#[test]
+fn what_runs_this_host_from_a_container_is_known_by_its_network() {
+    let group = format!("kubepods.slice/cri-containerd-{}.scope", "0123456789abcdef".repeat(4));
+    let in_network = |in_this_network| Nearness { of_this_host: false, in_this_network };
+    for name in ["kube-apiserver", "etcd", "cilium-agent", "kube-proxy", "node-cache"] {
+        let contained = |near| Running { nearness: in_network(near), ..process(name, 0, &group) };
+        let known = name != "node-cache";
+        assert_eq!(contained(true).protected(Aim::AtPlace, &asked_by(0)).is_some(), known, "{name}");
+        assert_eq!(contained(false).protected(Aim::AtPlace, &asked_by(0)), None, "{name}");
+    }
+    // Whatever it calls itself: the program counts.
+    let renamed =
+        Running { nearness: in_network(true), ..running("/usr/local/bin/kube-apiserver", "main", 0) };
+    assert!(renamed.protected(Aim::AtPlace, &asked_by(0)).is_some());
+}
+
+#[test]
+fn a_database_that_another_program_runs_is_one_and_its_unit_opens_it() {
+    let command = "java -Xmx1g org.apache.cassandra.service.CassandraDaemon".to_owned();
+    let base = Running { command, ..running("/usr/lib/jvm/bin/java", "java", SERVICE) };
+    let found = base.protected(Aim::AtPlace, &asked_by(0)).unwrap();
+    assert_eq!(found.rule, Rule::Table(Category::Database));
+    assert!(found.opens_with.unwrap().contains("units = [\"shop.service\"]"));
+    let open = Open { units: ["shop.service".to_owned()].into(), ..Open::default() };
+    assert_eq!(base.protected(Aim::AtPlace, &Spared { open, ..asked_by(0) }), None);
+    let loose = Running { cgroup: None, ..base };
+    assert!(loose.protected(Aim::AtPlace, &asked_by(0)).unwrap().opens_with.unwrap().contains("[\"java\"]"));
+}
+
+#[test]
+fn a_container_with_a_service_manager_of_its_own_has_its_own_units_and_terminals() {
+    let spared = Spared { needed: ["dbus.service".to_owned()].into(), ..asked_by(0) };
+    let contained = Nearness { of_this_host: false, in_this_network: false };
+    let scope = format!("system.slice/docker-{}.scope", "0123456789abcdef".repeat(4));
+    let within = process("worker", 0, &format!("{scope}/system.slice/dbus.service"));
+    assert_eq!(Running { nearness: contained, ..within }.protected(Aim::AtPlace, &spared), None);
+    let terminal = Owner { uid: 0, terminal: 34_816, login: None };
+    let devbox = Running { owner: terminal, nearness: contained, ..process("worker", 0, "devbox") };
+    assert_eq!(devbox.protected(Aim::AtPlace, &spared), None);
+    let login = Owner { login: Some(BOB), ..terminal };
+    assert!(Running { owner: login, ..devbox }.protected(Aim::AtPlace, &spared).is_some());
+}
+
+#[test]
+fn where_groups_are_of_version_1_a_unit_is_a_unit_too() {
+    let old = Running { managed: Some("system.slice/shop.service".into()), ..process("shop", SERVICE, "") };
+    assert_eq!(old.protected(Aim::AtProcess, &asked_by(ALICE)), None);
+    let loose = Running { managed: None, ..old };
+    assert_eq!(loose.protected(Aim::AtProcess, &asked_by(ALICE)).unwrap().rule, Rule::NoUnit);
+}
+
+#[test]
+fn the_line_of_a_name_that_the_policy_cannot_have_is_that_of_its_path_or_its_unit() {
+    let odd = Running { name: "etcd/main".into(), listens: true, ..running("/opt/etcd", "x", SERVICE) };
+    let lines = |process: &Running| process.protected(Aim::AtPlace, &asked_by(0)).unwrap().opens_with;
+    assert!(lines(&odd).unwrap().contains("programs = [\"/opt/etcd\"]"));
+    assert!(lines(&Running { exe: None, ..odd }).unwrap().contains("units = [\"shop.service\"]"));
+}
+
 #[test]
 fn what_runs_in_a_container_is_its_own_and_what_configures_the_network_is_the_hosts_by_its_network() {
     let contained = Nearness { of_this_host: false, in_this_network: false };
@@ -406,12 +499,6 @@ fn a_refusal_names_the_line_that_opens_it_which_is_one_of_the_policy() {
             .remedy()
             .contains("nothing opens it")
     );
-}
-
-#[test]
-fn a_login_is_known_by_its_slice_and_a_unit_of_the_host_has_none() {
-    let me = Running::read(std::process::id().cast_signed()).unwrap();
-    assert_eq!(me.owner.uid, nix::unistd::getuid().as_raw());
 }
 
 const NAMES: [&str; 9] =

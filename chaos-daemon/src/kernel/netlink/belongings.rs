@@ -85,7 +85,7 @@ pub struct Inventory {
     pub unrestorable: Vec<String>,
     /// Every address of it, of both families.
     pub addresses: Vec<IpAddr>,
-    /// Whether a default route leaves through it.
+    /// Whether a default route leaves through it, or one of the routes that a VPN has in its place.
     pub default_route: bool,
 }
 
@@ -348,7 +348,8 @@ fn route(bytes: &[u8], ifindex: u32, found: &mut Inventory) -> Result<(), Decode
     {
         return Ok(());
     }
-    found.default_route |= number(bytes, 1) == 0 && number(bytes, 7) == libc::RTN_UNICAST;
+    let longest = if i32::from(number(bytes, 0)) == libc::AF_INET { 1 } else { 3 };
+    found.default_route |= number(bytes, 1) <= longest && number(bytes, 7) == libc::RTN_UNICAST;
     if multipath || by_object {
         found.unrestorable.push("a route over several nexthops, or by a nexthop object".to_owned());
         return Ok(());
@@ -418,6 +419,21 @@ mod tests {
         let hops = [hop(3), hop(7)].concat();
         assert!(hops_through(&hops, 7) && hops_through(&hops, 3) && !hops_through(&hops, 8));
         assert!(!hops_through(&[0; 7], 0));
+    }
+
+    #[test]
+    fn half_of_everything_is_a_default_route_as_well() {
+        let is_default = |to: &str| {
+            let mut found = Inventory::default();
+            super::route(&route(2, to.parse().unwrap(), None), 2, &mut found).unwrap();
+            found.default_route
+        };
+        for to in ["0.0.0.0/0", "0.0.0.0/1", "128.0.0.0/1", "::/0", "8000::/1", "2000::/3"] {
+            assert!(is_default(to), "{to}");
+        }
+        for to in ["10.0.0.0/8", "192.0.0.0/2", "2001:db8::/32"] {
+            assert!(!is_default(to), "{to}");
+        }
     }
 
     #[test]
