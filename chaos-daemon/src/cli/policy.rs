@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::failure::{FAILED, Failure, NOT_PERMITTED};
 use super::fault_args::{OfFault, with_files};
 use crate::policy::environment::Environment;
+use crate::policy::limits::Recent;
 use crate::policy::{Asked, Intent, Policy, PolicyError, Refusal, Role, Way, Who};
 use crate::request::{Act, Caller, chain};
 use crate::spec::{Probability, SpecError};
@@ -204,16 +205,18 @@ fn explained(policy: &Policy, who: &Who, now: Timestamp) -> Explained {
         _ => policy.admit(who, act),
     };
     let acts = Act::ALL.map(|act| (act, judged(act).err()));
+    let roles = policy.roles.of(who);
     let limits = [
         format!("at most {} faults at once", policy.max_active),
         format!("at most {} s for each", policy.max_duration_seconds),
     ];
+    let limits = limits.into_iter().chain(policy.limits.words(&roles)).collect();
     Explained {
         here: here_words(policy),
         digest: policy.digest.clone(),
-        roles: policy.roles.of(who).into_iter().collect(),
+        roles: roles.into_iter().collect(),
         acts: acts.into(),
-        limits: limits.into(),
+        limits,
     }
 }
 
@@ -274,7 +277,7 @@ fn test(policy: &Policy, how: &How, fault: &OfFault<Nothing>) -> Result<(String,
     let parsed = request.parse()?;
     let (who, now) = (&how.who.who(), how.at.unwrap_or_else(Timestamp::now));
     let intent = if how.in_run { Intent::Run } else { Intent::Single };
-    let asked = Asked { who, fault: &parsed, active: 0, intent, now };
+    let asked = Asked { who, fault: &parsed, active: 0, recent: Recent::default(), intent, now };
     let decided = policy.spare_production_in(&request).and_then(|()| policy.judge(&asked));
     let name = parsed.fault_type.name();
     Ok(match decided {
@@ -319,15 +322,19 @@ mod tests {
     #[test]
     fn what_follows_is_told_for_each_act_with_the_line_that_would_change_it() {
         let policy: Policy = toml::from_str(
-            "environment = \"test\"\nroles.operator.uids = [1000]\nwindows.never = [\"12-24\"]",
+            "environment = \"test\"\nroles.operator.uids = [1000]\nwindows.never = [\"12-24\"]\nlimits.everybody.runs_per_hour = 6",
         )
         .unwrap();
         let who = As { uid: 1001, gids: Vec::new() }.who();
         let told = explained(&policy, &who, "2026-12-24T12:00:00Z".parse().unwrap());
         let text = told.text();
-        for words in
-            ["this host is test", "role: observer", "may      look", "roles.operator.uids = [1000, 1001]"]
-        {
+        for words in [
+            "this host is test",
+            "role: observer",
+            "may      look",
+            "roles.operator.uids = [1000, 1001]",
+            "runs_per_hour 6",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert_eq!(told.json()["acts"].as_array().unwrap().len(), Act::ALL.len());

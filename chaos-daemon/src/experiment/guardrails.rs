@@ -127,6 +127,7 @@ impl Guardrails {
             alert: self.alerts.iter().any(fires),
             stages: self.blast_radius.is_some(),
             texts,
+            begins: false,
         }
     }
 

@@ -2,13 +2,15 @@
 //! log says, whether a program may be run, a credential shown or an experiment begin. It reads, away from the loop, a few at a time; and tells no caller more than the preview
 //! of a fault of the same target does, or the policy.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use nix::time::{ClockId, clock_gettime};
 
 use super::aside::{Places, Purpose};
 use super::inject::cancelled;
+use super::owners::Taken;
+use super::state::Injector;
 use super::{host_targets, logs};
 use crate::fault::{services, spared};
 use crate::host::program::{Distrust, trusted};
@@ -81,6 +83,29 @@ pub(super) async fn look(
         }
         Question::Act(act) => Ok(policy.admit(who, act).map(|()| Facts::Act)?),
     }
+}
+
+/// What is seen, unless it is that an experiment may begin, and it began too soon. Where it `begins`, that is noted: nothing is awaited
+/// in between.
+///
+/// # Errors
+/// The rule of the policy that forbids it.
+pub(super) fn in_time(
+    injector: &Injector,
+    seen: Facts,
+    caller: Caller,
+    begins: bool,
+) -> Result<Facts, ApiError> {
+    if matches!(seen, Facts::Experiment(_)) {
+        let (owner, now) = (caller.owner(), Instant::now());
+        let taken = Taken::of(injector.active.borrow().keys().map(|name| name.owner), owner);
+        let recent = injector.pace.recent(owner, (taken.own, taken.all), now);
+        injector.policy().admit_pace(&injector.who(caller), &recent)?;
+        if begins {
+            injector.pace.begin(owner, now);
+        }
+    }
+    Ok(seen)
 }
 
 /// Looks on another thread, when it is its turn, and unless who has asked leaves before it is done.

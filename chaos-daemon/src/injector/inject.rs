@@ -118,6 +118,9 @@ pub(super) async fn inject(
     digest::require(planned, &admitted.digest)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
+    if intent == Intent::Single {
+        injector.pace.begin(name.owner, Instant::now());
+    }
     let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
     let follows = follows.then(|| Box::new(request.clone()));
     let started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;
@@ -273,7 +276,8 @@ fn permit(
         Taken::of(others.map(|other| other.owner), owner)
     };
     let who = &injector.who(caller);
-    let asked = policy::Asked { who, fault, active: taken.all, intent, now: Timestamp::now() };
+    let recent = injector.pace.recent(owner, (taken.own, taken.all), Instant::now());
+    let asked = policy::Asked { who, fault, active: taken.all, recent, intent, now: Timestamp::now() };
     let permit = injector.policy().permit(&asked)?;
     if standing == Standing::New
         && let Some(status) = injector.status_of(name)

@@ -24,6 +24,7 @@ mod names;
 mod oom;
 mod orders;
 mod owners;
+mod pace;
 mod plans;
 mod presence;
 pub mod recover;
@@ -57,6 +58,7 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::{Intent, Policy};
+use crate::request::facts::Question;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
@@ -395,7 +397,9 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             Reply::Status(injector.status())
         }
         Request::Look { question, caller } => {
-            match facts::look(&injector.policy(), question, &injector.who(caller), ticket).await {
+            let begins = matches!(&question, Question::Experiment(has) if has.begins);
+            let seen = facts::look(&injector.policy(), question, &injector.who(caller), ticket).await;
+            match seen.and_then(|facts| facts::in_time(injector, facts, caller, begins)) {
                 Ok(facts) => Reply::Seen(facts),
                 Err(error) => Reply::Error(error),
             }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::state::Injector;
 use crate::policy::environment::Environment;
+use crate::policy::limits::Recent;
 use crate::policy::{Asked, Intent, Policy, PolicyError};
 use crate::request::{ApiError, Caller, ErrorCode, chain};
 use crate::spec::{Fault, FaultRequest};
@@ -49,7 +50,8 @@ impl Grounds {
         let who = &injector.who(self.caller);
         // It has begun, so that its number and the time are no longer asked for.
         let intent = self.intent.going_on();
-        let asked = Asked { who, fault: &self.fault, active: 0, intent, now: Timestamp::now() };
+        let recent = Recent::default();
+        let asked = Asked { who, fault: &self.fault, active: 0, recent, intent, now: Timestamp::now() };
         let names = self.names.iter().map(String::as_str);
         let spared = policy.spare_production_in(&self.request).and_then(|()| policy.spare_production(names));
         spared.map_err(ApiError::from).and_then(|()| policy.permit(&asked).map(drop)).err()

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::holders::{Holder, HolderFailure};
 use super::orders::Line;
+use super::pace::Pace;
 use super::reload::Grounds;
 use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
@@ -68,6 +69,8 @@ pub struct Injector {
     pub(super) active: RefCell<BTreeMap<QualifiedName, Active>>,
     /// How often every fault has been ended.
     epoch: Cell<u64>,
+    /// What has begun and ended lately.
+    pub(super) pace: Pace,
     /// How many faults have gone that had set something on this node.
     given_back: Cell<u64>,
     /// Injections that are looked at.
@@ -167,6 +170,7 @@ impl Injector {
             ways_in: RefCell::new(ways_in),
             active: RefCell::default(),
             epoch: Cell::new(0),
+            pace: Pace::default(),
             given_back: Cell::new(0),
             undecided: RefCell::default(),
             changed: Notify::new(),
@@ -278,6 +282,7 @@ impl Injector {
     /// Moves a fault from the active ones to those that ended lately.
     pub(super) fn retire(&self, name: &QualifiedName) {
         let Some(mut active) = self.take_out(name) else { return };
+        self.pace.end(name.owner, Instant::now());
         active.state = FaultState::Ended;
         let mut status = active.status(name, &self.guard.borrow());
         status.remaining = Duration::ZERO;

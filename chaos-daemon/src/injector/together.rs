@@ -6,6 +6,7 @@ use super::owners::Taken;
 use super::refusal::{active_already, changed_already};
 use jiff::Timestamp;
 
+use crate::policy::limits::{Lately, Recent};
 use crate::policy::{Asked, Intent, Policy, Who};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::LifetimeClass;
@@ -34,7 +35,16 @@ pub(super) fn refuse_beside(
 ) -> Result<(), ApiError> {
     let (owner, intent) = (new.name.owner, Intent::PlanOfRun);
     let taken = active.and(beside.len(), owner);
-    policy.permit(&Asked { who, fault: new.fault, active: taken.all, intent, now: Timestamp::now() })?;
+    let own = Lately { active: taken.own as u64, ..Lately::default() };
+    let recent = Recent { own, ..Recent::default() };
+    policy.permit(&Asked {
+        who,
+        fault: new.fault,
+        active: taken.all,
+        recent,
+        intent,
+        now: Timestamp::now(),
+    })?;
     taken.refuse(owner, policy.max_active)?;
     for other in beside {
         let name = other.name.shown_to(who.caller);

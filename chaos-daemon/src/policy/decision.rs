@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use super::environment::{Environment, FIELD, texts};
 use super::experiments::admit_here;
+use super::limits::Recent;
 use super::refusal::{Refusal, quoted};
 use super::roles::{Reach, Who, reach};
 use super::{FaultTypeName, PROBE_COMMANDS, PROBE_KUBECONFIGS, Permit, Policy};
@@ -34,6 +35,8 @@ pub struct Asked<'a> {
     pub fault: &'a Fault,
     /// How many are active beside it.
     pub active: usize,
+    /// What was lately.
+    pub recent: Recent,
     /// For what.
     pub intent: Intent,
     /// When.
@@ -63,6 +66,10 @@ impl Intent {
             Self::Single => Self::SingleGoingOn,
             other => other,
         }
+    }
+
+    fn goes_on(self) -> bool {
+        self == Self::SingleGoingOn
     }
 
     fn act(self) -> Act {
@@ -103,9 +110,17 @@ impl Policy {
     }
 
     /// Why a single fault would be refused now, although it may be planned.
-    fn against_single(&self, who: &Who, now: Timestamp) -> Option<Refusal> {
-        let refused = self.admit(who, Act::Inject).and_then(|()| self.admit_single(now));
-        refused.err()
+    fn against_single(&self, who: &Who, recent: &Recent, now: Timestamp) -> Option<Refusal> {
+        let admitted = self.admit(who, Act::Inject).and_then(|()| self.admit_single(now));
+        admitted.and_then(|()| self.admit_pace(who, recent)).err()
+    }
+
+    /// Decides whether a run or a single fault of somebody may begin after what was lately.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn admit_pace(&self, who: &Who, recent: &Recent) -> Result<(), Refusal> {
+        self.limits.admit_pace(&self.roles.of(who), recent)
     }
 
     /// Decides whether a single fault may begin `now`.
@@ -147,11 +162,14 @@ impl Policy {
     /// The rule that forbids it.
     pub fn permit(&self, asked: &Asked<'_>) -> Result<Permit, ApiError> {
         self.judge(asked)?;
-        let Asked { who, active, intent, now, .. } = asked;
+        let Asked { who, active, recent, intent, now, .. } = asked;
         if *active >= self.max_active {
             return Err(self.full(*active));
         }
-        let against = (*intent == Intent::Plan).then(|| self.against_single(who, *now)).flatten();
+        if !intent.goes_on() {
+            self.limits.admit_active(&self.roles.of(who), recent)?;
+        }
+        let against = (*intent == Intent::Plan).then(|| self.against_single(who, recent, *now)).flatten();
         Ok(Permit::of(self, against.map(|refusal| ApiError::from(refusal).message)))
     }
 
@@ -160,16 +178,20 @@ impl Policy {
     /// # Errors
     /// The rule that forbids it.
     pub fn judge(&self, asked: &Asked<'_>) -> Result<(), Refusal> {
-        let Asked { who, fault, intent, now, .. } = asked;
+        let Asked { who, fault, recent, intent, now, .. } = asked;
         self.admit(who, intent.act())?;
         match intent {
-            Intent::Single => self.admit_single(*now)?,
+            Intent::Single => {
+                self.admit_single(*now)?;
+                self.admit_pace(who, recent)?;
+            }
             Intent::SingleGoingOn => self.admit_single_without_time()?,
             Intent::Plan | Intent::PlanOfRun | Intent::Run => {}
         }
         self.admit_type(fault)?;
         self.admit_place(fault)?;
-        self.admit_duration(fault)
+        self.admit_duration(fault)?;
+        self.limits.admit(&self.roles.of(who), fault)
     }
 
     fn full(&self, active: usize) -> ApiError {

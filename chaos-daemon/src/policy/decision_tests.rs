@@ -8,6 +8,7 @@ use serde_json::json;
 use toml::{Table, Value};
 
 use super::*;
+use crate::policy::limits::Lately;
 use crate::policy::{Role, Way};
 use crate::spec::FAULT_TYPES as ALL_TYPES;
 
@@ -19,6 +20,12 @@ fn now() -> Timestamp {
 
 fn policy(text: &str) -> Policy {
     Policy::parse(text, std::path::Path::new("policy.toml")).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// Two faults active, one ended half a minute ago, and three begun within the hour.
+fn recent() -> Recent {
+    let own = Lately { begun: 3, active: 2, since_end: Some(Duration::from_secs(30)) };
+    Recent { own, all: own }
 }
 
 fn user(uid: u32) -> Who {
@@ -35,7 +42,8 @@ fn request(interface: &str, seconds: f64) -> FaultRequest {
 fn decide(policy: &Policy, who: &Who, request: &FaultRequest, intent: Intent) -> Result<(), ApiError> {
     let fault = request.parse().unwrap();
     policy.spare_production_in(request)?;
-    policy.permit(&Asked { who, fault: &fault, active: 0, intent, now: now() }).map(drop)
+    let (active, recent) = (0, recent());
+    policy.permit(&Asked { who, fault: &fault, active, recent, intent, now: now() }).map(drop)
 }
 
 #[test]
@@ -96,6 +104,7 @@ fn a_single_fault_is_permitted_where_role_host_window_marker_type_interface_and_
                 who: &user(1000),
                 fault: &fault,
                 active: 0,
+                recent: recent(),
                 intent: Intent::Plan,
                 now: now(),
             })
@@ -114,7 +123,7 @@ fn in_production_nobody_does_anything_whatever_a_document_says() {
     assert!(decide(&policy, root, &request("eth0", 1.0), Intent::Single).is_err());
     assert!(decide(&policy, root, &request("eth0", 1.0), Intent::Plan).is_err());
     let environments = vec!["production".to_owned()];
-    let has = Precautions { environments, gate: true, alert: true, stages: true, texts: Vec::new() };
+    let has = Precautions { environments, gate: true, alert: true, stages: true, ..Precautions::default() };
     let refused = policy.may_begin(root, &has, now()).unwrap_err();
     assert!(refused.message.contains("this host is production"), "{refused}");
     assert!(refused.hint.unwrap().contains("nothing in that file"));
@@ -150,8 +159,16 @@ fn strict() -> impl Strategy<Value = Table> {
         "production_markers = [\"eth*\"]",
         "single_faults.any_time = true",
         "single_faults.without_requirements = true",
+        "limits.everybody.most_latency_ms = 5",
+        "limits.admin.most_share_percent = 10",
+        "limits.operator.max_duration_seconds = 7",
+        "limits.operator.max_active = 1",
+        "limits.everybody.runs_per_hour = 2",
+        "limits.together.runs_per_hour = 1",
+        "limits.operator.cool_down_seconds = 90",
+        "limits.together.cool_down_seconds = 60",
     ];
-    subsequence(all, 0..8).prop_map(|lines| {
+    subsequence(all, 0..12).prop_map(|lines| {
         let mut table = Table::new();
         lines.iter().for_each(|line| add(&mut table, line));
         table
@@ -193,6 +210,10 @@ proptest! {
             policy.admit_type(&fault)?;
             policy.admit_place(&fault)?;
             policy.admit_duration(&fault)?;
+            let roles = policy.roles.of(&who);
+            policy.limits.admit(&roles, &fault)?;
+            policy.limits.admit_active(&roles, &recent())?;
+            policy.admit_pace(&who, &recent())?;
             policy.spare_production_in(&request)
         };
         while let Err(refusal) = ask(&of(&table)) {
@@ -201,7 +222,7 @@ proptest! {
             add(&mut table, &lines);
             lines_seen.push(lines);
         }
-        prop_assert!(lines_seen.len() < 12);
+        prop_assert!(lines_seen.len() < 22);
     }
 
     /// Narrower: a rule more, which only forbids.
@@ -212,7 +233,9 @@ proptest! {
             "roles.others = \"observer\"\nroles.operator.uids = []", "fault_types = []", "interfaces = []", "max_duration_seconds = 1",
             "windows.never = [\"2026-01-01..2026-12-31\"]", "experiments.require_gate = true", "environment = \"production\"",
             "production_markers = [\"production\", \"prod\", \"prd\", \"eth*\"]", "single_faults.any_time = false",
-            "single_faults.without_requirements = false",
+            "single_faults.without_requirements = false", "limits.everybody.most_latency_ms = 3", "limits.operator.most_share_percent = 5",
+            "limits.everybody.max_duration_seconds = 2", "limits.operator.max_active = 1", "limits.admin.runs_per_hour = 1",
+            "limits.everybody.cool_down_seconds = 31", "limits.together.runs_per_hour = 1", "limits.together.cool_down_seconds = 1",
         ]),
         uid in select(vec![0u32, 1, 1000]), seconds in 1u32..3600, interface in select(vec!["eth0", "eth9", "eth0-prod"]),
         intent in select(vec![Intent::Single, Intent::Run, Intent::Plan, Intent::PlanOfRun]),

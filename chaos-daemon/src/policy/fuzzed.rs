@@ -4,6 +4,7 @@ use std::path::Path;
 
 use jiff::Timestamp;
 
+use super::limits::Recent;
 use super::{Asked, Intent, Policy};
 use crate::fuzzing::agree;
 use crate::request::Caller;
@@ -37,7 +38,8 @@ fn decide(policy: &Policy, caller: Caller) {
     for fault in faults.filter_map(|fault| fault.parse().ok()) {
         let ask = |active| {
             let (fault, now) = (&fault, Timestamp::UNIX_EPOCH);
-            policy.permit(&Asked { who, fault, active, intent: Intent::Single, now })
+            let recent = Recent::default();
+            policy.permit(&Asked { who, fault, active, recent, intent: Intent::Single, now })
         };
         let permit = ask(policy.max_active.saturating_sub(1));
         assert!(ask(policy.max_active).is_err(), "one more than the most");

@@ -4,6 +4,7 @@ mod credentials;
 pub mod decision;
 pub mod environment;
 mod experiments;
+pub mod limits;
 pub mod logs;
 pub mod refusal;
 pub mod roles;
@@ -27,6 +28,7 @@ use crate::spec::{FaultType, HostLimits, NetNsRule, TargetRequest};
 pub use decision::{Asked, Intent};
 use environment::{Environment, Markers};
 pub use experiments::{ExperimentRules, SingleFaultRules};
+use limits::Limits;
 use logs::LogRule;
 pub use refusal::{Refusal, Way};
 use roles::Roles;
@@ -92,6 +94,8 @@ pub struct Policy {
     pub windows: Times,
     /// How much of this host may be used: beyond, no run begins, and one is ended. Default: no limit.
     pub host_limits: HostLimits,
+    /// How much, how often and how far, for everybody and for each role. Default: no bound, but for what is forged.
+    pub limits: Limits,
     /// What experiments have to have. Default: nothing.
     pub experiments: ExperimentRules,
     /// Which of these rules hold for single faults. Default: all.
@@ -147,6 +151,7 @@ impl Default for Policy {
             probe_credentials: BTreeMap::new(),
             windows: Times::default(),
             host_limits: HostLimits::default(),
+            limits: Limits::default(),
             experiments: ExperimentRules::default(),
             single_faults: SingleFaultRules::default(),
             default_target: None,
@@ -373,6 +378,7 @@ impl Policy {
         self.windows.check()?;
         self.host_limits.check(HOST_LIMITS)?;
         self.open.check()?;
+        self.limits.check()?;
         self.programs().map(|_| ())
     }
 

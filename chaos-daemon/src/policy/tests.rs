@@ -6,6 +6,7 @@ use serde_json::json;
 
 use jiff::Timestamp;
 
+use super::limits::{Bounds, Recent, Together};
 use super::roles::Members;
 use super::*;
 use crate::request::{ApiError, Caller, ErrorCode};
@@ -23,7 +24,7 @@ fn here(text: &str) -> Policy {
 
 fn permitted(policy: &Policy, caller: Caller, fault: &Fault, active: usize) -> Result<Permit, ApiError> {
     let (who, now) = (&caller.into(), Timestamp::UNIX_EPOCH);
-    policy.permit(&Asked { who, fault, active, intent: Intent::Single, now })
+    policy.permit(&Asked { who, fault, active, recent: Recent::default(), intent: Intent::Single, now })
 }
 
 fn fault(seconds: u64) -> Fault {
@@ -161,12 +162,55 @@ fn assert_is_whole(open: &Open) {
     assert_eq!(switches, (host_wide_selectors, units_at_once, least_interval_ms, most_cpu_percent));
 }
 
+/// Each bound is given somewhere.
+fn assert_bounds_all(limits: &Limits) {
+    let Limits { everybody, approver, operator, admin, together, dns_names, dns_addresses } = limits;
+    let Bounds {
+        max_duration_seconds,
+        max_active,
+        most_share_percent,
+        most_loss_percent,
+        most_latency_ms,
+        least_rate_kbit,
+        runs_per_hour,
+        cool_down_seconds,
+    } = everybody;
+    let sizes = [max_duration_seconds, max_active, most_share_percent, most_loss_percent];
+    let paces = [most_latency_ms, least_rate_kbit, runs_per_hour, cool_down_seconds];
+    assert!(sizes.into_iter().chain(paces).all(Option::is_some), "{everybody:?}");
+    let roles = [approver, operator, admin];
+    assert!(roles.into_iter().all(|bounds| *bounds != Bounds::default()), "{limits:?}");
+    let Together { runs_per_hour, cool_down_seconds } = together;
+    assert!(runs_per_hour.is_some() && cool_down_seconds.is_some() && dns_names.is_some());
+    assert_eq!(*dns_addresses, Limits::default().dns_addresses);
+}
+
 /// The fields of a policy file that are behind a mark of comment.
 fn taken_in(path: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let fields = text.lines().filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')));
     fields.map(|line| format!("{line}\n")).collect()
 }
+
+/// Fields that are written out, with their defaults or with examples.
+const WRITTEN: [&str; 16] = [
+    "max_active",
+    "max_duration_seconds",
+    "clock_skew",
+    "host_reboot",
+    "host_panic",
+    "critical_interfaces",
+    "load_cidrs",
+    "probe_logs",
+    "probe_commands",
+    "probe_kubeconfigs",
+    "probe_credentials",
+    "tcp_ports",
+    "host_wide_selectors",
+    "units_at_once",
+    "least_interval_ms",
+    "most_cpu_percent",
+];
 
 #[test]
 fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
@@ -182,6 +226,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         roles,
         windows,
         host_limits,
+        limits,
         single_faults,
         fault_types,
         interfaces,
@@ -223,28 +268,12 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     host_limits.check("host_limits").unwrap();
     assert_eq!((host_limits.all().len(), host_limits.for_seconds, not_production.len()), (6, 10, 1));
     assert_is_whole(&open);
+    assert_bounds_all(&limits);
     // Switches are at their defaults.
     assert_eq!((&experiments, &single_faults), (&default.experiments, &default.single_faults));
     assert_eq!(production_markers, default.production_markers);
     assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
-    for field in [
-        "max_active",
-        "max_duration_seconds",
-        "clock_skew",
-        "host_reboot",
-        "host_panic",
-        "critical_interfaces",
-        "load_cidrs",
-        "probe_logs",
-        "probe_commands",
-        "probe_kubeconfigs",
-        "probe_credentials",
-        "tcp_ports",
-        "host_wide_selectors",
-        "units_at_once",
-        "least_interval_ms",
-        "most_cpu_percent",
-    ] {
+    for field in WRITTEN {
         assert!(fields.contains(field), "{field} is not there");
     }
 }

@@ -55,6 +55,8 @@ pub struct Precautions {
     pub stages: bool,
     /// What its document says, but for its prose: by this it is known whether it is about production.
     pub texts: Vec<String>,
+    /// Whether it begins now if it may, and is not only planned.
+    pub begins: bool,
 }
 
 /// What there is to know.

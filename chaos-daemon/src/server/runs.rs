@@ -503,11 +503,27 @@ fn conflict(
         }
     }
     if going_on.len() < most as usize {
-        return None;
+        return beyond_share(caller, going_on, most as usize);
     }
     let running: Vec<_> = going_on.values().map(named).collect();
     let most = if most == 1 { "one run".to_owned() } else { format!("{most} runs") };
     Some(format!("this node has {most} at a time, and is running {}", running.join("; ")))
+}
+
+/// What keeps a user from one more run where there is a place: half of them, rounded up, is one user's share, and the last place is
+/// root's. Where there is one place only, it is everybody's.
+fn beyond_share(caller: Owner, going_on: &BTreeMap<String, Run>, most: usize) -> Option<String> {
+    if caller.is_root() || most < 2 {
+        return None;
+    }
+    let own = going_on.values().filter(|run| run.owner == caller).count();
+    let but_roots = going_on.values().filter(|run| !run.owner.is_root()).count();
+    let share = most.div_ceil(2);
+    if own >= share {
+        return Some(format!("{caller} has {own} runs going on, and one user may have {share} of {most}"));
+    }
+    (but_roots + 1 >= most)
+        .then(|| format!("{} runs go on, and the last place of {most} is root's", going_on.len()))
 }
 
 /// What the faults of an experiment are, with these names.

@@ -46,6 +46,26 @@ fn a_node_has_one_run_unless_told_otherwise_and_the_one_that_goes_on_is_named() 
 }
 
 #[test]
+fn a_user_has_half_of_the_runs_and_the_last_one_is_roots() {
+    let (one, two) = (Owner::User(1001), Owner::User(1002));
+    let going_on = |owners: &[Owner]| -> BTreeMap<String, Run> {
+        let run = |(number, owner): (usize, &Owner)| {
+            let name = format!("e{number}");
+            (name.clone(), Run { owner: *owner, ..run(&name, &format!(r#"{{"interface": "eth{number}"}}"#)) })
+        };
+        owners.iter().enumerate().map(run).collect()
+    };
+    let may = |owner: Owner, owners: &[Owner], most: u32| {
+        let targets = BTreeSet::from(["unit new.service".to_owned()]);
+        super::conflict((owner, "new", &targets), owner, &going_on(owners), most).is_none()
+    };
+    assert!(may(one, &[one], 4) && !may(one, &[one, one], 4) && may(two, &[one, one], 4));
+    assert!(!may(two, &[one, one, two], 4) && may(Owner::ROOT, &[one, one, two], 4));
+    assert!(may(one, &[], 1) && !may(one, &[Owner::ROOT], 1) && !may(Owner::ROOT, &[one], 1));
+    assert!(may(one, &[Owner::ROOT], 3) && may(Owner::ROOT, &[Owner::ROOT; 2], 3));
+}
+
+#[test]
 fn of_several_runs_no_two_have_the_same_target_however_many_there_may_be() {
     let going_on = BTreeMap::from([("a".to_owned(), run("slow", ETH0))]);
     let said = |target: &str| conflict(&run("other", target), &going_on, MOST_RUNS_EVER);

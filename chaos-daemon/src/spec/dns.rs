@@ -193,7 +193,10 @@ impl DnsParams {
 }
 
 /// The names that `params.names` lists: sorted, each once; none when there is no list.
-pub(super) fn parse_names(given: Option<&[String]>) -> Result<Vec<Names>, SpecError> {
+///
+/// # Errors
+/// When one is no name, or they are none or too many.
+pub fn parse_names(given: Option<&[String]>) -> Result<Vec<Names>, SpecError> {
     let Some(given) = given else { return Ok(Vec::new()) };
     if given.is_empty() || given.len() > MOST_NAMES as usize {
         let problem = format!("give 1 to {MOST_NAMES} names, or leave them out for all");

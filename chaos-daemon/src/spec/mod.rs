@@ -24,6 +24,7 @@ mod lifetime;
 pub mod link;
 pub mod load;
 pub mod log;
+pub mod magnitude;
 pub mod mcp;
 pub mod netns;
 pub mod options;

@@ -90,7 +90,7 @@ impl Service {
         self.ask_leave(Act::Plan, caller).await?;
         let Subject { owner, experiment, document } = subject;
         let mut problems = Vec::new();
-        let experiment = match self.admit(&experiment, &document, caller).await {
+        let experiment = match self.admit(&experiment, &document, (caller, false)).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => {
                 problems.push(error.to_string());
                 experiment

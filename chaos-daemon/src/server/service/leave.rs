@@ -8,7 +8,7 @@ use super::Service;
 use crate::experiment::driver::unexpected;
 use crate::experiment::{Experiment, host_limits};
 use crate::policy::environment::texts_of;
-use crate::request::facts::{Facts, Question};
+use crate::request::facts::{Facts, Precautions, Question};
 use crate::request::{Act, ApiError, Caller, Reply, Request};
 
 impl Service {
@@ -23,15 +23,16 @@ impl Service {
         }
     }
 
-    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now.
+    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now. One that `begins` counts as
+    /// begun from then on.
     pub(super) async fn admit(
         &self,
         experiment: &Experiment,
         document: &Map<String, Value>,
-        caller: Caller,
+        (caller, begins): (Caller, bool),
     ) -> Result<Experiment, ApiError> {
-        let texts = said_in(document);
-        let question = Question::Experiment(Box::new(experiment.guardrails.precautions(texts)));
+        let has = Precautions { begins, ..experiment.guardrails.precautions(said_in(document)) };
+        let question = Question::Experiment(Box::new(has));
         match self.door.call(Request::Look { question, caller }).await? {
             Reply::Seen(Facts::Experiment(limits)) => Ok(host_limits::within(experiment, &limits)?),
             other => Err(unexpected(&other)),

@@ -339,7 +339,9 @@ impl Service {
     ) -> Result<Run, ApiError> {
         let Subject { owner, experiment, document } = subject;
         let stage = self.due(experiment, document, wish.stage, (*owner, caller)).await?;
-        let experiment = self.admit(experiment, document, caller).await?;
+        // What could not start anyway does not count as begun.
+        self.runs.may_start(experiment, *owner, caller.owner())?;
+        let experiment = self.admit(experiment, document, (caller, true)).await?;
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         if let Some(planned) = &wish.plan_digest {
