@@ -15,7 +15,7 @@ const FRESH: Duration = Duration::from_mins(1);
 /// For how long it is not asked again when it has given none.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How long its answer is waited for. Whoever waits longer goes by the last one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What it answered last.
 static NEEDED: Answers = Answers::new();

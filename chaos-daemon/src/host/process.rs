@@ -237,11 +237,12 @@ impl Running {
         found.into_values().collect()
     }
 
-    /// The host's systemd unit whose control group it is in, the innermost one. Of who is in a pid namespace of its own, it is the
-    /// outermost one.
+    /// The host's systemd unit whose control group it is in, the innermost one. Of who is in a pid namespace of its own, and in no
+    /// container that is known by its group, it is the outermost one.
     pub fn unit(&self) -> Option<&str> {
         let mut all = self.groups().map(units_of).find(|units| !units.is_empty())?;
-        if self.nearness.of_this_host { all.pop() } else { all.first().copied() }
+        let is_hosts = self.nearness.of_this_host || self.container().is_some();
+        if is_hosts { all.pop() } else { all.first().copied() }
     }
 
     /// The groups by which it is known whose it is.
@@ -348,6 +349,10 @@ mod tests {
         let machine = "machine.slice/machine-a.scope/payload/system.slice/postgresql.service";
         assert_eq!(within(machine).unit(), Some("machine-a.scope"));
         let elsewhere = Nearness { of_this_host: false, in_this_network: true };
+        let of_a_user =
+            format!("user.slice/user-5.slice/user@5.service/user.slice/libpod-{id}.scope/x.service");
+        let rootless = Running { nearness: elsewhere, ..within(&of_a_user) };
+        assert_eq!(rootless.unit(), Some(&*format!("libpod-{id}.scope")));
         let nested = Running { nearness: elsewhere, ..within("a.service/lxc/b/system.slice/dbus.service") };
         assert_eq!(nested.unit(), Some("a.service"));
     }

@@ -122,10 +122,10 @@ fn refuse_by_path(path: &Path, spared: &Spared) -> Result<(), ApiError> {
         return Err(ApiError::new(ErrorCode::TargetProtected, text)
             .hint("nothing opens it: name the cgroup of one service"));
     }
-    // One's own logins, and what one's own service manager runs, are one's own.
+    // One's own logins, and what one's own service manager runs, are one's own: below a login no unit is the host's.
     let units = units_of(path);
-    // The scope of a container is called after what runs it.
-    let counts = |unit: &&&str| !is_own && (unit.ends_with(".service") || names::is_core_unit(unit));
+    // The scope of a container is called after what runs it. Of who only looks, what a user runs is nobody's secret.
+    let counts = |unit: &&&str| login.is_none() && (unit.ends_with(".service") || names::is_core_unit(unit));
     let mut protected =
         units.iter().filter(counts).filter_map(|unit| Some((unit, protected::unit(unit, spared)?)));
     match protected.next() {

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -25,6 +26,7 @@ tests![
     what_the_table_names_is_refused_until_the_policy_opens_it,
     an_expression_that_means_the_whole_host_is_refused_and_so_are_hasty_volleys,
     a_load_of_a_database_is_refused_until_the_policy_opens_it,
+    a_load_of_a_database_is_refused_by_whatever_path_its_unix_socket_is_named,
     what_cuts_everybody_off_is_refused_on_the_default_route_and_the_loopback_unless_it_is_narrowed,
     system_folders_low_ports_and_small_reserves_are_refused_with_the_line_that_opens_them,
 ];
@@ -207,6 +209,28 @@ fn a_load_of_a_database_is_refused_until_the_policy_opens_it(_: &Context) -> Tes
     }
     let opened = Daemon::start_under("[open]\nprograms = [\"postgres\"]\n")?;
     assert!(plan(&opened, 5432).is_err(), "opened");
+    Ok(Outcome::Pass)
+}
+
+fn a_load_of_a_database_is_refused_by_whatever_path_its_unix_socket_is_named(_: &Context) -> TestResult {
+    let folder = tempfile::TempDir::new().map_err(Error::io("create", "a folder"))?;
+    let path = |name: &str| folder.path().join(name);
+    let serving = |program: &str, name: &str| -> Result<Fake> {
+        let socket = UnixListener::bind(path(name)).map_err(Error::io("bind", name.to_owned()))?;
+        Fake::start_as(program, "sleep", &["600"], Stdio::from(OwnedFd::from(socket)))
+    };
+    let (_database, _shop) = (serving("mysqld", "database")?, serving("shop", "shop")?);
+    std::fs::hard_link(path("database"), path("other"))?;
+    let daemon = Daemon::start()?;
+    let plan = |name: &str| {
+        let load = json!({"url": format!("unix:{}", path(name).display()), "sessions": 1});
+        refused(&daemon.mcp()?, "connection_load", &json!({}), &load)
+    };
+    for name in ["database", "other"] {
+        let (code, words) = plan(name)?;
+        assert!(code == "TARGET_PROTECTED" && words.contains("`programs = [\"mysqld\"]`"), "{code} {words}");
+    }
+    assert!(plan("shop").is_err(), "of a shop");
     Ok(Outcome::Pass)
 }
 
