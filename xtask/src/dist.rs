@@ -25,6 +25,21 @@ const FILES: &[(&str, &str)] = &[
     ("docs/experiments.md", "usr/share/doc/chaos-daemon/docs/experiments.md"),
     ("docs/operating.md", "usr/share/doc/chaos-daemon/docs/operating.md"),
     ("docs/limits.md", "usr/share/doc/chaos-daemon/docs/limits.md"),
+    ("docs/clients.md", "usr/share/doc/chaos-daemon/docs/clients.md"),
+    (
+        "clients/.claude-plugin/marketplace.json",
+        "usr/share/chaos-daemon/clients/.claude-plugin/marketplace.json",
+    ),
+    (
+        "clients/claude-code/.claude-plugin/plugin.json",
+        "usr/share/chaos-daemon/clients/claude-code/.claude-plugin/plugin.json",
+    ),
+    ("clients/claude-code/.mcp.json", "usr/share/chaos-daemon/clients/claude-code/.mcp.json"),
+    ("clients/claude-code/hooks/hooks.json", "usr/share/chaos-daemon/clients/claude-code/hooks/hooks.json"),
+    (
+        "clients/claude-code/skills/chaos-rules/SKILL.md",
+        "usr/share/chaos-daemon/clients/claude-code/skills/chaos-rules/SKILL.md",
+    ),
     ("CHANGELOG.md", "usr/share/doc/chaos-daemon/CHANGELOG.md"),
     ("LICENSE", "usr/share/doc/chaos-daemon/copyright"),
 ];

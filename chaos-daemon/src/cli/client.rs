@@ -5,7 +5,10 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rmcp::model::{CallToolRequestParams, ClientCapabilities, ClientConfig, Implementation};
+use rmcp::model::{
+    CallToolRequestParams, ClientCapabilities, ClientConfig, CustomRequest, CustomResult, Implementation,
+    ReadResourceRequestParams, ResourceContents, ServerResult,
+};
 use rmcp::service::{ClientInitializeError, RoleClient, RunningService};
 use rmcp::{ServiceError, ServiceExt};
 use serde::Deserialize;
@@ -13,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::net::UnixStream;
 
+use crate::mcp::judge::{Calls, Judgement, METHOD, ToolCall};
 use crate::mcp::results::Failure;
 
 /// How long the daemon may take to answer at all.
@@ -184,6 +188,31 @@ impl Client {
         let refusal = Refusal::deserialize(&answer).unwrap_or_default();
         let Failure { code, message, hint } = refusal.failure(tool);
         Err(ClientError::Refused { code, message, hint, answer })
+    }
+
+    /// Whether these calls would be permitted, without making them.
+    pub(super) async fn judge(&self, calls: Vec<ToolCall>) -> Result<Judgement, ClientError> {
+        let request = CustomRequest::new(METHOD, Some(serde_json::json!(Calls { calls })));
+        let failed = |error: ServiceError| ClientError::Call(error.to_string());
+        match self.session.send_request(request.into()).await.map_err(failed)? {
+            ServerResult::CustomResult(CustomResult(answer)) => {
+                Answer::of(METHOD, answer).map(|answer| answer.read)
+            }
+            other => Err(ClientError::Call(format!("an answer of another kind: {other:?}"))),
+        }
+    }
+
+    /// What stands at a resource, which is one text.
+    pub(super) async fn read(&self, uri: &str) -> Result<String, ClientError> {
+        let asked = self.session.read_resource(ReadResourceRequestParams::new(uri));
+        let read = match tokio::time::timeout(PATIENCE, asked).await {
+            Ok(read) => read.map_err(|error| ClientError::Call(error.to_string()))?,
+            Err(_) => return Err(ClientError::Call(format!("no answer within {PATIENCE:?}"))),
+        };
+        match read.contents.as_slice() {
+            [ResourceContents::TextResourceContents { text, .. }] => Ok(text.clone()),
+            _ => Err(ClientError::Call(format!("{uri} is not one text"))),
+        }
     }
 
     /// Says good-bye, so that what was asked last is surely sent.

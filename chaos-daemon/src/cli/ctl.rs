@@ -1,7 +1,7 @@
 //! `chaosctl`: its commands, and its exit codes.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,11 +10,14 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::calls::{self, Place};
 use super::client::{Answer, Client};
+use super::clients::McpClient;
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{self, OfFault, with_files};
 use super::history::{ReportArgs, RunsArgs, StatsArgs};
+use super::hook::{self, HookCommand};
 use super::hub::{self, HubArgs};
 use super::inject::{InjectArgs, inject};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
@@ -22,7 +25,7 @@ use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::search::{self, SearchArgs};
-use super::{bridge, document, history, runs, sample, show, watch};
+use super::{bridge, claude_md, document, history, runs, sample, show, watch};
 use crate::experiment::schema;
 use crate::host::words;
 use crate::mcp::control::DoctorOutput;
@@ -33,6 +36,9 @@ use crate::probe::arguments::ProbeArgs;
 use crate::request::host_targets::MOST_TOLD;
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::spec::{FaultOptions, GivenName, Probability, SpecError};
+
+/// Where an installed daemon has its socket.
+const SOCKET: &str = "/run/chaos-daemon/mcp.sock";
 
 const EXIT_CODES: &str = "Exit codes:
   0  done (also when an injection's probability said no)
@@ -54,25 +60,25 @@ untouched. The exit code is the server's.";
 /// Injects real faults into this node, each of which ends.
 #[derive(Debug, Parser)]
 #[command(name = "chaosctl", version, after_help = EXIT_CODES)]
-struct Cli {
+pub(super) struct Cli {
     /// The daemon's socket
     #[arg(
         long,
         global = true,
         env = "CHAOS_SOCKET",
         value_name = "PATH",
-        default_value = "/run/chaos-daemon/mcp.sock"
+        default_value = SOCKET
     )]
-    socket: PathBuf,
+    pub(super) socket: PathBuf,
     /// Print the daemon's answer as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    command: Command,
+    pub(super) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Inject a fault, which ends by itself
     #[command(subcommand)]
     Inject(Box<OfFault<InjectArgs>>),
@@ -167,7 +173,14 @@ enum Command {
         residue: bool,
     },
     /// Connect stdio with the daemon, for MCP clients that start a command
-    Mcp,
+    Mcp {
+        /// Only print how this client is told to start it
+        #[arg(long, value_name = "CLIENT")]
+        print_config: Option<McpClient>,
+    },
+    /// Have Claude Code ask by the policy before a model calls a tool
+    #[command(subcommand)]
+    Hook(HookCommand),
     /// Run an MCP server that speaks over stdio, and delay, fail or spoil a share of the calls to it
     #[command(after_help = PROXY_HELP)]
     McpProxy(Box<ProxyArgs>),
@@ -186,7 +199,7 @@ enum Command {
 
 /// Nothing beside a fault.
 #[derive(Debug, Args)]
-struct NoMore {}
+pub(super) struct NoMore {}
 
 /// What was done: text for people, the answer for programs, and how it went.
 struct Done {
@@ -245,7 +258,12 @@ pub(crate) fn parser() -> clap::Command {
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.command {
-        Command::Mcp => return bridge_until_end(&cli),
+        Command::Mcp { print_config: None } => return bridge_until_end(&cli),
+        Command::Hook(HookCommand::Pretooluse(args)) => {
+            let socket = cli.socket.as_path();
+            let reading = |words: &[String], is_known| calls::of_words(words, Place { socket, is_known });
+            return hook::pretooluse(args, socket, &reading);
+        }
         Command::McpProxy(args) => return proxy_until_end(args, cli.json),
         _ => {}
     }
@@ -347,10 +365,19 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let (text, answer, ok) = sample::carry_out(&probe.clone().probe()?, &cli.socket).await?;
             Ok(Done { text, answer, code: if ok { 0 } else { FAILED } })
         }
+        Command::Policy(PolicyCommand::Export(args)) => {
+            let (text, answer, code) = claude_md::carry_out(args, &cli.socket).await?;
+            Ok(Done { text, answer, code })
+        }
         Command::Policy(command) => {
             let (text, answer, code) = policy::carry_out(command)?;
             Ok(Done { text, answer, code })
         }
+        Command::Hook(command) => {
+            let (text, answer, code) = hook::carry_out(command, other_socket(&cli.socket))?;
+            Ok(Done { text, answer, code })
+        }
+        Command::Mcp { print_config: Some(client) } => config_of(*client, &cli.socket),
         Command::Validate { file } => {
             let experiment = document::read(file)?.1;
             let answer = json!({"valid": true, "experiment_name": experiment.name});
@@ -397,6 +424,20 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
+}
+
+/// How a client is told to start the bridge. Where that goes is no part of it.
+fn config_of(client: McpClient, socket: &Path) -> Result<Done, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::Other(format!("find the path of this program: {error}")))?;
+    let text = client.text(&program, other_socket(socket)).map_err(Failure::Other)?;
+    eprintln!("chaosctl mcp: this goes into {}", client.file());
+    Ok(Done::well(text.clone(), Value::String(text)))
+}
+
+/// A socket that has to be named, because it is not where every command looks for one.
+fn other_socket(socket: &Path) -> Option<&Path> {
+    (socket != Path::new(SOCKET)).then_some(socket)
 }
 
 async fn inject_fault(cli: &Cli, args: &OfFault<InjectArgs>) -> Result<Done, Failure> {

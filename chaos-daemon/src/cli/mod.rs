@@ -1,7 +1,10 @@
 //! `chaosctl`, a client of the daemon's MCP socket.
 
 mod bridge;
+mod calls;
+mod claude_md;
 mod client;
+mod clients;
 mod ctl;
 mod document;
 mod duration;
@@ -9,6 +12,7 @@ mod experiments;
 mod failure;
 mod fault_args;
 mod history;
+mod hook;
 mod hub;
 mod inject;
 mod interrupts;
@@ -21,6 +25,7 @@ mod schedule;
 mod search;
 mod show;
 mod watch;
+mod whole_file;
 
 pub use ctl::main as chaosctl;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::claude_md::{EXPORT_EXIT_CODES, ExportArgs};
 use super::failure::{FAILED, Failure, NOT_PERMITTED};
 use super::fault_args::{OfFault, with_files};
 use crate::policy::environment::Environment;
@@ -19,7 +20,7 @@ use crate::request::{Act, Caller, chain};
 use crate::spec::{Probability, SpecError};
 
 /// Where an installed daemon has it.
-const POLICY: &str = "/etc/chaos-daemon/policy.toml";
+pub(super) const POLICY: &str = "/etc/chaos-daemon/policy.toml";
 /// The file that is installed: every field, none of them set.
 const COMMENTED: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../systemd/policy.toml"));
 /// The line of it that says what the host is.
@@ -56,6 +57,9 @@ pub(super) enum PolicyCommand {
         #[command(flatten)]
         who: As,
     },
+    /// Tell an agent what to keep to here, from the policy that the daemon has read
+    #[command(after_help = EXPORT_EXIT_CODES)]
+    Export(ExportArgs),
     /// Tell whether a policy file permits a fault, and if not, by which rule and which line would
     #[command(after_help = TEST_EXIT_CODES)]
     Test {
@@ -130,6 +134,7 @@ pub(super) fn carry_out(command: &PolicyCommand) -> Result<(String, Value, u8), 
             let told = explained(&policy, &who.who(), Timestamp::now());
             Ok((told.text(), told.json(), 0))
         }
+        PolicyCommand::Export(_) => Err(Failure::Other("the daemon is asked for it".to_owned())),
         PolicyCommand::Test { file, how, fault } => test(&file.read()?, how, fault),
     }
 }

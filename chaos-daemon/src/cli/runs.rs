@@ -146,7 +146,7 @@ pub(super) struct RunArgs {
     #[arg(value_name = "NAME|FILE", value_hint = ValueHint::FilePath, value_parser = Subject::of)]
     pub(super) subject: Subject,
     #[command(flatten)]
-    how: How,
+    pub(super) how: How,
     /// Only begin it, and print its handle: it goes on by itself, and chaosctl show --wait follows it
     #[arg(long, conflicts_with = "dry_run")]
     pub(super) detach: bool,

@@ -80,7 +80,7 @@ pub(super) struct Which {
 
 impl ScheduleCommand {
     /// As the fields of the tool.
-    fn fields(&self) -> Map<String, Value> {
+    pub(super) fn fields(&self) -> Map<String, Value> {
         let mut fields = object(match self {
             Self::Set(args) => json!({
                 "action": "set", "name": args.name, "experiment": args.experiment, "cron": args.cron,

@@ -84,6 +84,18 @@ enum SearchCommand {
     List,
 }
 
+impl SearchArgs {
+    /// What is searched, if one is begun; and the action of the tool.
+    pub(super) fn asks(&self) -> (&'static str, Option<&Subject>) {
+        match (&self.command, &self.begin) {
+            (Some(SearchCommand::List), _) => ("list", None),
+            (Some(SearchCommand::Status { .. }), _) => ("status", None),
+            (Some(SearchCommand::Stop { .. }), _) => ("stop", None),
+            (None, begin) => ("start", begin.as_ref().map(|begin| &begin.subject)),
+        }
+    }
+}
+
 /// What is told, to programs, and the exit code.
 pub(super) type Told = (String, Value, u8);
 

@@ -16,7 +16,7 @@ use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::{Stage, schema as experiment_schema};
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller};
-use crate::server::keys::Begun;
+use crate::server::keys::{Begun, IdempotencyKey};
 use crate::server::runs::Run;
 use crate::server::service::{DryRun, Service, Wish};
 use crate::spec::{Owner, SpecError};
@@ -65,7 +65,18 @@ fn named(arguments: &Map<String, Value>, field: &str) -> String {
     arguments.get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
-async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<RunOutput, ApiError> {
+/// What a call of `chaos_run_experiment` says.
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) dry_run: bool,
+    pub(super) stage: Option<Stage>,
+    wait: Option<Duration>,
+    key: Option<IdempotencyKey>,
+    plan_digest: Option<String>,
+}
+
+/// Reads what a call says.
+pub(super) fn wanted(arguments: Map<String, Value>) -> Result<Wanted, ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fields.string("experiment_name")?;
     let name = fields.need("experiment_name", name, "name a registered experiment")?;
@@ -89,6 +100,13 @@ async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<Run
             };
             return Err(SpecError::new(field, problem).into());
         }
+    }
+    Ok(Wanted { name, dry_run, stage, wait, key, plan_digest })
+}
+
+async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<RunOutput, ApiError> {
+    let Wanted { name, dry_run, stage, wait, key, plan_digest } = wanted(arguments)?;
+    if dry_run {
         return service.dry_run(&name, stage, caller).await.map(RunOutput::from);
     }
     let wait = wait.unwrap_or(LONGEST_WAIT);
@@ -151,27 +169,46 @@ impl Tool for PlanExperiment {
     }
 }
 
-async fn plan(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-) -> Result<RunOutput, ApiError> {
+/// What `chaos_plan_experiment` is to plan.
+pub(super) enum Planned {
+    /// What is registered under this name.
+    Registered(String),
+    /// This.
+    Document(Map<String, Value>),
+}
+
+/// Reads what a call of `chaos_plan_experiment` says.
+pub(super) fn planned(arguments: Map<String, Value>) -> Result<(Planned, Option<Stage>), ApiError> {
     let mut fields = Fields::new("", arguments);
     let (name, document) = (fields.string("experiment_name")?, fields.object("document")?);
     let stage = fields.number("stage")?.map(|percent| Stage::new("stage", percent)).transpose()?;
     fields.finish()?;
     let planned = match (name, document) {
-        (Some(name), None) => service.dry_run(&name, stage, caller).await,
-        (None, Some(document)) => service.dry_run_of(&document, stage, caller).await,
+        (Some(name), None) => Planned::Registered(name),
+        (None, Some(document)) => Planned::Document(document),
         (Some(_), Some(_)) => {
-            Err(SpecError::new("document", "there is an experiment_name, too: give one of them").into())
+            return Err(
+                SpecError::new("document", "there is an experiment_name, too: give one of them").into()
+            );
         }
         (None, None) => {
             let problem = "missing: give it, or the name of a registered experiment as experiment_name";
-            Err(SpecError::new("document", problem).into())
+            return Err(SpecError::new("document", problem).into());
         }
     };
-    planned.map(RunOutput::from)
+    Ok((planned, stage))
+}
+
+async fn plan(
+    service: &Service,
+    caller: Caller,
+    arguments: Map<String, Value>,
+) -> Result<RunOutput, ApiError> {
+    let dry_run = match planned(arguments)? {
+        (Planned::Registered(name), stage) => service.dry_run(&name, stage, caller).await,
+        (Planned::Document(document), stage) => service.dry_run_of(&document, stage, caller).await,
+    };
+    dry_run.map(RunOutput::from)
 }
 
 impl From<DryRun> for RunOutput {

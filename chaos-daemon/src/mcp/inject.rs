@@ -20,7 +20,8 @@ use crate::spec::{FaultRequest, FaultType, GivenName, Probability, SpecError};
 pub(super) const OF_A_FAULT: [&str; 6] =
     ["fault_type", "probability", "duration_seconds", "error_message", "target", "params"];
 
-enum Action {
+/// What a call does with the fault that it names.
+pub(super) enum Action {
     Register(Box<FaultRequest>),
     Inject(Option<IdempotencyKey>, Option<String>),
     Remove,
@@ -84,7 +85,7 @@ async fn carry_out(Call { service, caller, arguments, asker }: Call<'_>) -> Resu
     }
 }
 
-fn parse(arguments: Map<String, Value>) -> Result<(GivenName, Action), ApiError> {
+pub(super) fn parse(arguments: Map<String, Value>) -> Result<(GivenName, Action), ApiError> {
     let mut fields = Fields::new("", arguments);
     let name = fault_name(&mut fields)?;
     let action = fields.string("action")?;

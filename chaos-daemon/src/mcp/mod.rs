@@ -6,6 +6,7 @@ pub(crate) mod describe;
 pub(crate) mod experiment;
 pub(crate) mod history;
 mod inject;
+pub(crate) mod judge;
 mod params;
 pub(crate) mod plan;
 pub(crate) mod probe;
@@ -29,10 +30,10 @@ use std::time::Duration;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
-    ReadResourceResponse, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
-    UnsubscribeRequestParams,
+    CompleteResult, CustomRequest, CustomResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
@@ -71,6 +72,7 @@ times by itself; chaos_search finds the mildest faults at which one fails; chaos
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
 was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \
+chaos://policy what to keep to on this host, \
 chaos://fault/NAME what a type of fault does and needs, and who undoes it, chaos://run/RUN_ID a run, to which one can subscribe.";
 
 /// Serves MCP until the injector is gone.
@@ -240,11 +242,15 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let Some(run_id) = resources::run_id(&request.uri) else {
+        let run_id = resources::run_id(&request.uri);
+        if run_id.is_none() && request.uri != resources::RULES {
             return resources::read(&request.uri).map(Into::into);
-        };
+        }
         // It is as much work as a call.
         let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let Some(run_id) = run_id else {
+            return resources::read_rules(&self.service, self.caller).await.map(Into::into);
+        };
         resources::read_run(&self.service, &request.uri, run_id, self.caller.owner()).await.map(Into::into)
     }
 
@@ -254,6 +260,20 @@ impl ServerHandler for Handler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         Ok(resources::templates())
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method != judge::METHOD {
+            return Err(judge::unknown(request.method));
+        }
+        let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        let judged = judge::answer(&self.service, self.caller, request.params);
+        let late = |_| ErrorData::internal_error(format!("no answer within {CALL_LIMIT:?}"), None);
+        tokio::time::timeout(CALL_LIMIT, judged).await.map_err(late)?
     }
 
     // Of revisions with a session: one resource each.

@@ -16,6 +16,7 @@ use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, PlanReport, TargetsReport};
 use crate::server::service::{PlannedFault, Service};
+use crate::spec::{FaultRequest, GivenName};
 
 /// Result of `chaos_plan`, and what a dry run of an experiment has of each fault.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -139,11 +140,17 @@ async fn plan(
     caller: Caller,
     arguments: Map<String, Value>,
 ) -> Result<PlanOutput, ApiError> {
+    let (name, fault) = wanted(arguments)?;
+    let (plan, impact) = service.plan(&name, fault, caller).await?;
+    Ok(PlanOutput::of(&name, plan, impact))
+}
+
+/// What is to be planned: the fault that is described, or without one that which is registered under the name.
+pub(super) fn wanted(arguments: Map<String, Value>) -> Result<(GivenName, Option<FaultRequest>), ApiError> {
     let registered = !OF_A_FAULT.iter().any(|field| arguments.contains_key(*field));
     let mut fields = Fields::new("", arguments);
     let name = fault_name(&mut fields)?;
     let fault = if registered { None } else { Some(fault(&mut fields)?) };
     fields.finish()?;
-    let (plan, impact) = service.plan(&name, fault, caller).await?;
-    Ok(PlanOutput::of(&name, plan, impact))
+    Ok((name, fault))
 }

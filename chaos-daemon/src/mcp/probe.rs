@@ -91,6 +91,19 @@ async fn take(
     caller: Caller,
     arguments: Map<String, Value>,
 ) -> Result<ProbeOutput, ApiError> {
+    let sample = service.probe(&words(arguments)?, caller).await?;
+    Ok(ProbeOutput {
+        ok: sample.ok,
+        detail: sample.detail,
+        // JSON has no infinity, and the detail says it.
+        value: sample.value.filter(|value| value.is_finite()),
+        seconds: sample.took.as_secs_f64(),
+        error: None,
+    })
+}
+
+/// The words of a call, those after `chaosctl probe`.
+pub(super) fn words(arguments: Map<String, Value>) -> Result<Vec<String>, ApiError> {
     let mut fields = Fields::new("", arguments);
     let words = fields.array("arguments")?;
     let words = fields.need("arguments", words, "give the words after \"chaosctl probe\"")?;
@@ -100,14 +113,5 @@ async fn take(
         Value::Number(number) => Ok(number.to_string()),
         other => Err(SpecError::new("arguments", format!("{other} is no word: give text or a number"))),
     };
-    let words = words.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-    let sample = service.probe(&words, caller).await?;
-    Ok(ProbeOutput {
-        ok: sample.ok,
-        detail: sample.detail,
-        // JSON has no infinity, and the detail says it.
-        value: sample.value.filter(|value| value.is_finite()),
-        seconds: sample.took.as_secs_f64(),
-        error: None,
-    })
+    Ok(words.iter().map(text).collect::<Result<_, _>>()?)
 }

@@ -14,7 +14,7 @@ use super::history;
 use super::tools::TOOLS;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
-use crate::request::ErrorCode;
+use crate::request::{Caller, ErrorCode};
 use crate::server::service::Service;
 use crate::spec::{FAULT_TYPES, FaultType, Owner};
 
@@ -28,6 +28,9 @@ const FAULT: &str = "chaos://fault/";
 /// Where a run is found, before its handle.
 const RUN: &str = "chaos://run/";
 const PAGE: &str = "application/json";
+/// Where it stands what callers have to keep to.
+pub(super) const RULES: &str = "chaos://policy";
+const MARKDOWN: &str = "text/markdown";
 
 pub(super) fn list() -> ListResourcesResult {
     let experiment = Resource::new(EXPERIMENT, "experiment-schema")
@@ -41,7 +44,11 @@ pub(super) fn list() -> ListResourcesResult {
             .with_description(kind.summary())
             .with_mime_type(PAGE)
     });
-    ListResourcesResult::with_all_items([experiment].into_iter().chain(faults).collect())
+    let rules = Resource::new(RULES, "policy")
+        .with_title("What to keep to on this host")
+        .with_description("By the policy in force, in a few lines: what this host is, bounds, times, what experiments need.")
+        .with_mime_type(MARKDOWN);
+    ListResourcesResult::with_all_items([experiment, rules].into_iter().chain(faults).collect())
 }
 
 /// The resources that are not listed, because runs come and go.
@@ -69,7 +76,7 @@ pub(super) fn run_id(uri: &str) -> Option<&str> {
 /// That nothing is there.
 pub(super) fn unknown(uri: &str) -> ErrorData {
     let text = format!(
-        "no resource {uri:?}: there are {EXPERIMENT}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
+        "no resource {uri:?}: there are {EXPERIMENT}, {RULES}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
          run that goes on or is recorded {RUN}RUN_ID"
     );
     ErrorData::resource_not_found(text, None)
@@ -87,6 +94,14 @@ pub(super) async fn read_run(
         Err(error) if error.code == ErrorCode::RunNotFound => Err(unknown(uri)),
         Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
     }
+}
+
+/// What callers have to keep to.
+pub(super) async fn read_rules(service: &Service, caller: Caller) -> Result<ReadResourceResult, ErrorData> {
+    let rules = service.rules(caller).await;
+    rules
+        .map(|text| contents(text, RULES, MARKDOWN))
+        .map_err(|error| ErrorData::internal_error(error.to_string(), None))
 }
 
 fn contents(text: String, uri: &str, kind: &str) -> ReadResourceResult {

@@ -155,7 +155,7 @@ impl Marker {
 }
 
 impl Markers {
-    fn texts(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|marker| marker.text.as_str())
     }
 

@@ -83,23 +83,10 @@ impl Prober {
 
     /// Who takes samples of this, if they may be taken for the caller.
     async fn taker(&self, check: &Check) -> Result<&Samples, ApiError> {
-        if let Some((credential, url)) = check.credential()
-            && let Some(path) = credential.file()
-        {
-            self.leave(Fact::Credential { path: path.to_owned(), url: url.to_owned() }).await?;
-            return Ok(&self.prober);
-        }
-        match (check.program(), check.kubeconfig()) {
-            (Some(program), _) => {
-                self.leave(Fact::Command(program.path().to_owned())).await?;
-                self.runs()
-            }
-            (None, Some(path)) => {
-                self.leave(Fact::Kubeconfig(path.to_owned())).await?;
-                Ok(&self.prober)
-            }
-            (None, None) => Ok(&self.prober),
-        }
+        let Some(question) = needed_leave(check) else { return Ok(&self.prober) };
+        let is_program = matches!(question, Fact::Command(_));
+        self.leave(question).await?;
+        if is_program { self.runs() } else { Ok(&self.prober) }
     }
 
     async fn leave(&self, question: Fact) -> Result<(), ApiError> {
@@ -127,6 +114,17 @@ impl Prober {
             Err(error) => Err(error.in_full()),
         }
     }
+}
+
+/// What the policy is asked before a sample of this is taken; `None` where nobody has to be asked.
+pub fn needed_leave(check: &Check) -> Option<Fact> {
+    if let Some((credential, url)) = check.credential()
+        && let Some(path) = credential.file()
+    {
+        return Some(Fact::Credential { path: path.to_owned(), url: url.to_owned() });
+    }
+    let program = check.program().map(|program| Fact::Command(program.path().to_owned()));
+    program.or_else(|| check.kubeconfig().map(|path| Fact::Kubeconfig(path.to_owned())))
 }
 
 /// How long a sample is waited for. One of a program may first wait for a place, and at last for the end of what it has started.

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
-use crate::spec::{HostLimits, LogRequest, TargetRequest};
+use crate::spec::{FaultRequest, HostLimits, LogRequest, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Question {
     /// How a systemd unit is.
     Unit(String),
@@ -40,6 +40,22 @@ pub enum Question {
     Experiment(Box<Precautions>),
     /// Whether the asker may do this at all.
     Act(Act),
+    /// Whether the asker may do this with what is named so.
+    Named {
+        /// What.
+        act: Act,
+        /// The names.
+        texts: Vec<String>,
+    },
+    /// Whether the asker may do this with this fault, wherever that goes and however many are active.
+    Fault {
+        /// What.
+        act: Act,
+        /// The fault.
+        fault: Box<FaultRequest>,
+    },
+    /// What callers have to keep to here.
+    Rules,
 }
 
 /// What an experiment says of itself.
@@ -80,6 +96,8 @@ pub enum Facts {
     Experiment(Box<HostLimits>),
     /// Of what may be done: nothing.
     Act,
+    /// What callers have to keep to, as Markdown.
+    Rules(String),
 }
 
 /// A unit, as systemd knows it.

@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::mcp;
-use chaos_daemon::policy::Policy;
 use chaos_daemon::policy::logs::LogRule;
+use chaos_daemon::policy::{Asked, Intent, Policy};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
 use chaos_daemon::request::descriptors::hand_over;
@@ -20,16 +20,14 @@ use chaos_daemon::request::evidence::Met;
 use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
-    Ability, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
-    PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
+    Ability, Act, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover,
+    Level, PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::LifetimeClass;
-use chaos_daemon::spec::{
-    FAULT_TYPES, FaultRequest, FaultType, GivenName, HostLimits, LogSearch, QualifiedName,
-};
+use chaos_daemon::spec::{FAULT_TYPES, FaultRequest, FaultType, GivenName, LogSearch, QualifiedName};
 use jiff::Timestamp;
 
 /// What the doctor says of a type: netem is missing for each, and for one resource its controller.
@@ -249,14 +247,15 @@ impl Double {
     fn reply(&self, request: Request) -> Reply {
         self.expire();
         match request {
-            Request::Inject { name, fault, .. } => match self.inject(&name, &fault) {
-                Ok(status) => Reply::Injected(Box::new(status)),
-                Err(error) => Reply::Error(error),
-            },
-            Request::Plan { name, fault, .. } => match self.plan(&name, &fault) {
-                Ok(plan) => Reply::Planned(Box::new(plan)),
-                Err(error) => Reply::Error(error),
-            },
+            Request::Inject { name, fault, in_run, caller, .. } => {
+                let act = if in_run { Act::Run } else { Act::Inject };
+                let injected = self.permit(act, &fault, caller).and_then(|()| self.inject(&name, &fault));
+                injected.map_or_else(Reply::Error, |status| Reply::Injected(Box::new(status)))
+            }
+            Request::Plan { name, fault, caller } => {
+                let planned = self.permit(Act::Plan, &fault, caller).and_then(|()| self.plan(&name, &fault));
+                planned.map_or_else(Reply::Error, |plan| Reply::Planned(Box::new(plan)))
+            }
             Request::PlanAll { faults, .. } => {
                 Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.name, &fault.fault)).collect())
             }
@@ -286,33 +285,8 @@ impl Double {
                 let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
                 Reply::Residue(Box::new(report))
             }
-            Request::Look { question: Question::Act(act), caller } => {
-                let admitted = self.policy.lock().unwrap().admit(&caller.into(), act);
-                admitted.map_or_else(|refusal| Reply::Error(refusal.into()), |()| Reply::Seen(Facts::Act))
-            }
-            Request::Look { question: Question::Experiment(has), caller } => {
-                let policy = self.policy.lock().unwrap();
-                let begins = policy.may_begin(&caller.into(), &has, Timestamp::now());
-                let limits = |limits: &HostLimits| Reply::Seen(Facts::Experiment(Box::new(limits.clone())));
-                begins.map_or_else(Reply::Error, limits)
-            }
             Request::Look { question, caller } => {
-                self.note(format!("look {question:?} for {caller:?}"));
-                match &question {
-                    Question::Command(path) => {
-                        match self.policy.lock().unwrap().may_run(&caller.into(), path) {
-                            Ok(()) => Reply::Seen(Facts::Command(path.clone())),
-                            Err(error) => Reply::Error(error),
-                        }
-                    }
-                    Question::Credential { path, url } => {
-                        match self.policy.lock().unwrap().may_show(&caller.into(), path, url) {
-                            Ok(()) => Reply::Seen(Facts::Credential),
-                            Err(error) => Reply::Error(error),
-                        }
-                    }
-                    question => look(question, caller).map_or_else(Reply::Error, Reply::Seen),
-                }
+                self.seen(&question, caller).map_or_else(Reply::Error, Reply::Seen)
             }
             Request::Doctor { .. } => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
@@ -322,6 +296,45 @@ impl Double {
                 residue: Vec::new(),
             })),
         }
+    }
+
+    /// What the policy alone answers is by the policy, and is not noted.
+    fn seen(&self, question: &Question, caller: Caller) -> Result<Facts, ApiError> {
+        let policy = self.policy.lock().unwrap();
+        let answer = || policy.answer(&caller.into(), question, Timestamp::now());
+        match question {
+            Question::Act(_)
+            | Question::Experiment(_)
+            | Question::Named { .. }
+            | Question::Fault { .. }
+            | Question::Rules => answer(),
+            question => {
+                self.note(format!("look {question:?} for {caller:?}"));
+                match question {
+                    Question::Command(path) => {
+                        policy.may_run(&caller.into(), path).map(|()| Facts::Command(path.clone()))
+                    }
+                    Question::Credential { .. } => answer(),
+                    question => look(question, caller),
+                }
+            }
+        }
+    }
+
+    /// As the injector does: by the policy, which knows who asks, for what, and when.
+    fn permit(&self, act: Act, fault: &FaultRequest, caller: Caller) -> Result<(), ApiError> {
+        let policy = self.policy.lock().unwrap();
+        let aimed = policy.aimed(fault);
+        let parsed = aimed.parse()?;
+        let intent = match act {
+            Act::Run => Intent::Run,
+            Act::Plan => Intent::Plan,
+            _ => Intent::Single,
+        };
+        policy.spare_production_in(&aimed)?;
+        let active = self.active.lock().unwrap().len();
+        let who = &caller.into();
+        policy.permit(&Asked { who, fault: &parsed, active, recent: Recent::default(), intent, now: Timestamp::now() }).map(drop)
     }
 
     /// Whether this fault is on an interface: of sticky0 it takes 5 s to remove one, and of glued0 for ever.
@@ -437,9 +450,8 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
         Question::Targets(_) => Facts::Targets(Box::default()),
         Question::Command(path) => Facts::Command(path.clone()),
         Question::Credential { .. } => Facts::Credential,
-        Question::Experiment(_) => Facts::Experiment(Box::default()),
-        Question::Act(_) => Facts::Act,
         Question::Kubeconfig(path) => here().may_use(&caller.into(), path).map(|()| Facts::Kubeconfig)?,
+        other => here().answer(&caller.into(), other, Timestamp::now())?,
     })
 }
 

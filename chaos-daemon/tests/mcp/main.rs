@@ -19,6 +19,8 @@ mod experiments;
 #[cfg(test)]
 mod history;
 #[cfg(test)]
+mod hooks;
+#[cfg(test)]
 mod interrupts;
 #[cfg(test)]
 mod keys;

@@ -55,7 +55,10 @@ impl Scene {
 
     /// Registers a right fault that is changed by `change`, and injects it, which has to be refused; then forgets it.
     pub(super) fn inject_refused(&self, change: Value) -> Result<[String; 3]> {
-        self.mcp.call_tool("chaos_inject_fault", self.registration(change))?.ok()?;
+        // By its names alone it may be refused before.
+        if self.mcp.call_tool("chaos_inject_fault", self.registration(change.clone()))?.is_error {
+            return self.refused(self.registration(change));
+        }
         let refusal = self.refused(json!({"fault_name": "f", "action": "inject"}))?;
         self.mcp.call_tool("chaos_inject_fault", json!({"fault_name": "f", "action": "remove"}))?.ok()?;
         Ok(refusal)

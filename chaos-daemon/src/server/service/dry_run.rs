@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{Service, Subject};
+use super::{Service, Subject, about};
 use crate::experiment::driver::unexpected;
 use crate::experiment::host_limits;
 use crate::experiment::role::Stages;
@@ -87,8 +87,8 @@ impl Service {
         wanted: Option<Stage>,
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
-        self.ask_leave(Act::Plan, caller).await?;
         let Subject { owner, experiment, document } = subject;
+        self.ask(about(Act::Plan, &document), caller).await?;
         let mut problems = Vec::new();
         let experiment = match self.admit(&experiment, &document, (caller, false)).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Service;
 use crate::experiment::Impact;
 use crate::experiment::driver::unexpected;
+use crate::request::facts::Question;
 use crate::request::{
     Act, ApiError, Caller, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
 };
@@ -98,7 +99,8 @@ impl Service {
         fault: FaultRequest,
         caller: Caller,
     ) -> Result<Registered, ApiError> {
-        self.ask_leave(Act::Register, caller).await?;
+        let question = Question::Fault { act: Act::Register, fault: Box::new(fault.clone()) };
+        self.ask(question, caller).await?;
         let name = meant(name, caller)?;
         let _turn = self.store.turn(caller.owner()).await;
         let needs_target = check(&fault)?;
@@ -117,7 +119,7 @@ impl Service {
         self.store.read(|registry| registry.fault(name.owner, &name.name))
     }
 
-    fn needed(&self, name: &QualifiedName, caller: Caller) -> Result<Arc<FaultRequest>, ApiError> {
+    pub(super) fn needed(&self, name: &QualifiedName, caller: Caller) -> Result<Arc<FaultRequest>, ApiError> {
         self.registered(name).ok_or_else(|| {
             let text = format!("no fault is registered as {:?}", name.shown_to(caller));
             ApiError::new(ErrorCode::FaultNotFound, text)
@@ -277,6 +279,6 @@ impl Service {
 ///
 /// # Errors
 /// As [`Caller::meant`].
-fn meant(name: &GivenName, caller: Caller) -> Result<QualifiedName, ApiError> {
+pub(super) fn meant(name: &GivenName, caller: Caller) -> Result<QualifiedName, ApiError> {
     Ok(QualifiedName::new(caller.meant(name.owner)?, name.name.clone()))
 }

@@ -5,13 +5,77 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::Service;
+use super::faults::meant;
 use crate::experiment::driver::unexpected;
-use crate::experiment::{Experiment, host_limits};
+use crate::experiment::{Experiment, Stage, host_limits};
 use crate::policy::environment::texts_of;
 use crate::request::facts::{Facts, Precautions, Question};
 use crate::request::{Act, ApiError, Caller, Reply, Request};
+use crate::spec::{FaultRequest, GivenName};
+
+/// Whether this may be done with what is named in a document.
+pub fn about(act: Act, document: &Map<String, Value>) -> Question {
+    Question::Named { act, texts: said_in(document) }
+}
+
+/// Whether an experiment that this document means may begin. One that `begins` counts as a run of its owner.
+pub fn beginning(experiment: &Experiment, document: &Map<String, Value>, begins: bool) -> Question {
+    let has = experiment.guardrails.precautions(said_in(document));
+    Question::Experiment(Box::new(Precautions { begins, ..has }))
+}
 
 impl Service {
+    /// Asks something to which leave is the whole answer.
+    ///
+    /// # Errors
+    /// The rule of the policy that forbids it.
+    pub async fn ask(&self, question: Question, caller: Caller) -> Result<(), ApiError> {
+        self.door.call(Request::Look { question, caller }).await.map(drop)
+    }
+
+    /// What callers have to keep to on this host, as Markdown.
+    ///
+    /// # Errors
+    /// When the injector is gone.
+    pub async fn rules(&self, caller: Caller) -> Result<String, ApiError> {
+        match self.door.call(Request::Look { question: Question::Rules, caller }).await? {
+            Reply::Seen(Facts::Rules(text)) => Ok(text),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The fault that is registered under the name that `caller` gives.
+    ///
+    /// # Errors
+    /// When there is none, or it is another user's.
+    pub fn fault_meant(&self, name: &GivenName, caller: Caller) -> Result<FaultRequest, ApiError> {
+        Ok(FaultRequest::clone(&*self.needed(&meant(name, caller)?, caller)?))
+    }
+
+    /// The document that is registered under the name that `caller` gives.
+    ///
+    /// # Errors
+    /// When there is none, or it is another user's.
+    pub fn document_meant(&self, name: &str, caller: Caller) -> Result<Map<String, Value>, ApiError> {
+        Ok(self.experiment(name, caller)?.document)
+    }
+
+    /// Whether a run of this document at this stage, or at the next, is due.
+    ///
+    /// # Errors
+    /// That another stage comes first, or that there is no such stage.
+    pub async fn stage_due(
+        &self,
+        experiment: &Experiment,
+        document: &Map<String, Value>,
+        (name, wanted): (&str, Option<Stage>),
+        caller: Caller,
+    ) -> Result<(), ApiError> {
+        // One that is registered only now is the caller's.
+        let owner = self.store.all().meant(name, caller).map_or(caller.owner(), |(owner, _)| owner);
+        self.due(experiment, document, wanted, (owner, caller)).await.map(drop)
+    }
+
     /// Asks whether `caller` may do this at all.
     ///
     /// # Errors
@@ -31,8 +95,7 @@ impl Service {
         document: &Map<String, Value>,
         (caller, begins): (Caller, bool),
     ) -> Result<Experiment, ApiError> {
-        let has = Precautions { begins, ..experiment.guardrails.precautions(said_in(document)) };
-        let question = Question::Experiment(Box::new(has));
+        let question = beginning(experiment, document, begins);
         match self.door.call(Request::Look { question, caller }).await? {
             Reply::Seen(Facts::Experiment(limits)) => Ok(host_limits::within(experiment, &limits)?),
             other => Err(unexpected(&other)),

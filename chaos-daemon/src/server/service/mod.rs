@@ -35,6 +35,7 @@ use crate::spec::owner::split;
 use crate::spec::{Owner, SpecError};
 pub use dry_run::{DryRun, PlannedFault};
 pub use faults::{Injection, Registered, Removed, check};
+pub use leave::{about, beginning};
 
 /// How long a call waits for a run that it stops.
 pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
@@ -174,7 +175,7 @@ impl Service {
     /// # Errors
     /// When they are no probe. What goes wrong with the sample is what was seen.
     pub async fn probe(&self, words: &[String], caller: Caller) -> Result<Sample, ApiError> {
-        self.ask_leave(Act::Probe, caller).await?;
+        self.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }, caller).await?;
         let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
         Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await)
     }
@@ -189,7 +190,7 @@ impl Service {
         document: Map<String, Value>,
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
-        self.ask_leave(Act::Register, caller).await?;
+        self.ask(about(Act::Register, &document), caller).await?;
         let owner = caller.owner();
         let _turn = self.store.turn(owner).await;
         let experiment = self.understand(&document, caller).await?;
