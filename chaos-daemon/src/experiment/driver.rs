@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::activity::Deed;
+use super::ahead::refused;
 use super::alert::{self, Change};
 use super::document::Experiment;
 use super::ending::{Ending, Fate, Progress};
@@ -237,10 +238,12 @@ impl<'a> Run<'a> {
         let sampled = |sampled| Happened::Event(Event::Sampled(sampled));
         if machine.is_before() {
             let judged = move |ready| match ready {
-                Ok(()) if !asked.before => Happened::Event(Event::Unsampled),
-                ready => sampled(ready),
+                Ok(()) if !asked.before => Event::Unsampled,
+                ready => Event::Sampled(ready),
             };
-            self.given_up.push(ready(experiment, means.prober, means.recorder).map(judged).boxed());
+            let ready = ready(experiment, means.prober, means.recorder).map(judged);
+            let both = futures_util::future::join(refused(experiment, means), ready);
+            self.given_up.push(both.map(|(refused, ready)| Happened::Ready(refused, ready)).boxed());
             return;
         }
         self.all_removed(machine.goes_as_described());
@@ -274,6 +277,10 @@ impl<'a> Run<'a> {
                 self.sampled(event)
             }
             Happened::Event(event) => vec![event],
+            Happened::Ready(refused, ready) => {
+                let refused = refused.into_iter().map(|(code, what)| Event::Refused(code, what));
+                refused.chain(self.sampled(ready)).collect()
+            }
             Happened::Stopped => self.stop(),
             Happened::Enough => self.give_up(),
             Happened::Injected(index, asked, end, result) => {

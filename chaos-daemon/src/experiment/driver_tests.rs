@@ -7,9 +7,9 @@ use tokio::net::{TcpListener, UnixStream};
 use super::*;
 use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
-use crate::request::Request;
 use crate::request::evidence::Met;
 use crate::request::wire::Desk;
+use crate::request::{PlanReport, Request};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultType, QualifiedName};
 
@@ -55,6 +55,20 @@ fn status(name: &QualifiedName, state: FaultState, affected: u64, note: Option<&
     }
 }
 
+fn plan() -> PlanReport {
+    PlanReport {
+        description: String::new(),
+        lifetime: LifetimeClass::Kernel,
+        guard: String::new(),
+        duration: Duration::ZERO,
+        steps: Vec::new(),
+        digest: String::new(),
+        targets: None,
+        restarts: Vec::new(),
+        warnings: Vec::new(),
+    }
+}
+
 /// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended, and has `affected`
 /// so many packets.
 async fn injector(mut desk: Desk, name: QualifiedName, remaining: Duration, affected: u64) {
@@ -65,6 +79,9 @@ async fn injector(mut desk: Desk, name: QualifiedName, remaining: Duration, affe
                 remaining,
                 ..status(&name, FaultState::NoTraffic, 0, None)
             })),
+            Request::PlanAll { faults, in_run: true, .. } => {
+                Reply::PlannedAll(faults.iter().map(|_| Ok(plan())).collect())
+            }
             Request::Remove { .. } => Reply::Removed(Vec::new()),
             _ => Reply::Status(vec![status(&name, FaultState::Ended, affected, Some("its holder died"))]),
         };

@@ -25,7 +25,7 @@ pub enum FailureMode {
     AlertUnexpected,
     /// A gate was breached.
     GateBreached,
-    /// The target of a fault was not there when its turn came.
+    /// The target of a fault was not there when its turn came, or when it was planned.
     TargetVanished,
     /// A fault was refused: by the policy, by a protection or a limit, or for want of something.
     InjectionRefused,

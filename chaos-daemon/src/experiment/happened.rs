@@ -23,6 +23,8 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 /// What the driver hears of.
 pub(super) enum Happened {
     Event(Event),
+    /// What is to be before the method is known: which faults would be refused, and what the steady state is.
+    Ready(Vec<(ErrorCode, String)>, Event),
     /// Somebody stops the run, perhaps not for the first time.
     Stopped,
     /// The last look at the system after a stop has had its time.

@@ -53,6 +53,9 @@ pub enum Pause {
 pub enum Event {
     /// The steady state was sampled, before or after; the text says what was not met.
     Sampled(Result<(), String>),
+    /// Before anything is done, a fault of the run is refused, or none can be planned; the text says which, and why. It comes before
+    /// what the steady state is.
+    Refused(ErrorCode, String),
     /// The steady state after was not met in the time that it has; the text says what was not met.
     Overdue(String),
     /// The steady state before is not asked for, and all else is ready; or the steady state after will not be known.
@@ -243,6 +246,13 @@ impl Machine {
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         match event {
             Event::Sampled(sampled) => self.sampled(sampled),
+            Event::Refused(code, what) => {
+                if self.phase == Phase::Before {
+                    let what = format!("refused before anything was done: {what}");
+                    self.fault(Verdict::Refused, FailureMode::of_refusal(code), what);
+                }
+                Vec::new()
+            }
             Event::Overdue(unmet) if self.phase == Phase::After => {
                 self.unmet(FailureMode::NotRecovered, &unmet)
             }
@@ -335,7 +345,11 @@ impl Machine {
         !matches!(self.phase, Phase::Before | Phase::Finished)
     }
 
+    /// Begins the method, unless a fault of it is refused already.
     fn begin(&mut self) -> Vec<Effect> {
+        if self.cause.is_some() {
+            return self.finish(false);
+        }
         self.phase = Phase::Method;
         let mut effects = vec![Effect::Observe];
         effects.extend(self.advance());

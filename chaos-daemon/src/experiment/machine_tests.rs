@@ -104,6 +104,28 @@ fn nothing_is_injected_when_the_steady_state_is_not_met_before() {
 }
 
 #[test]
+fn nothing_is_done_when_a_fault_of_the_method_would_be_refused_and_the_steady_state_is_told_as_it_was() {
+    let late = Event::Refused(ErrorCode::TargetNotFound, "\"cut\": no interface".into());
+    let only_after = Stages { before: false, ..EDGES };
+    for (asked, sampled, steady) in [
+        (EDGES, MET, true),
+        (EDGES, Event::Sampled(Err("p95".into())), false),
+        (only_after, Event::Unsampled, false),
+    ] {
+        let (effects, outcome) = play_asked(asked, vec![INJECT, INJECT], vec![late.clone(), sampled]);
+        let outcome = outcome.unwrap();
+        assert!(matches!(effects.as_slice(), [Effect::Sample, Effect::Finish(_)]), "{effects:?}");
+        assert_eq!((outcome.verdict, outcome.failure), (Verdict::Refused, Some(FailureMode::TargetVanished)));
+        assert_eq!((outcome.steady_before, outcome.verified.before), (steady, asked.before), "{outcome:?}");
+        let error = outcome.error.unwrap();
+        assert!(error.starts_with("refused before anything was done: \"cut\": no interface"), "{error}");
+    }
+    // Once the method goes on, the injector's own answer counts.
+    let (effects, _) = play(vec![INJECT], vec![MET, late]);
+    assert_eq!(effects, [Effect::Sample, Effect::Observe, Effect::Inject(0)]);
+}
+
+#[test]
 fn activities_follow_each_other_and_those_in_the_background_go_on_beside_them() {
     let steps = vec![
         Step { background: true, before: true, ..INJECT },
@@ -431,6 +453,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => index().prop_map(|index| Event::Idle(index, "it met nobody".into())),
         1 => Just(abort()),
         2 => Just(Event::Unsampled),
+        1 => Just(Event::Refused(ErrorCode::PolicyDenied, "x".to_owned())),
         1 => Just(Event::Observed),
         4 => index().prop_map(|index| Event::Removed(index, Ok(()))),
         1 => index().prop_map(|index| Event::Removed(index, Err("left".into()))),

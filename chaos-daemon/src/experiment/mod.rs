@@ -1,6 +1,7 @@
 //! Experiments: the document that describes one, the state machine of a run, and the driver that carries it out.
 
 pub mod activity;
+pub mod ahead;
 pub mod alert;
 mod arguments;
 pub mod beside;

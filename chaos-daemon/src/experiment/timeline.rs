@@ -248,6 +248,7 @@ impl Recorder {
                 self.note(Kind::NotMet, "", unmet);
             }
             Event::Finding(_, what) => self.note(Kind::Finding, "", what),
+            Event::Refused(_, what) => self.note(Kind::Abort, "", &format!("{}: {what}", Verdict::Refused)),
             Event::Injected(index, Ok(())) => self.note(Kind::Injected, name(index), ""),
             Event::Injected(index, Err(error)) => {
                 self.note(Kind::InjectionFailed, name(index), &error.to_string());

@@ -14,7 +14,7 @@ pub enum Verdict {
     /// The run went as described, and the steady state was not met after it, or at times during it, or met again too late; or
     /// an alert was not as the document expects.
     Deviated,
-    /// The steady state was not met before, or a gate was breached then: nothing was done.
+    /// The steady state was not met before, a gate was breached then, or a fault would be refused: nothing was done.
     Refused,
     /// A gate was breached.
     Tripped,

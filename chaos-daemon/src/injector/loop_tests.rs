@@ -110,7 +110,7 @@ fn requests() -> Vec<Request> {
     let mut all = vec![Request::Doctor { caller: caller(1999) }];
     for (uid, fault) in (2000..).step_by(10).zip(faults) {
         let planned = Planned { name: name("p", uid), fault: fault.clone(), beside: Vec::new() };
-        all.push(Request::PlanAll { faults: vec![planned], caller: caller(uid) });
+        all.push(Request::PlanAll { faults: vec![planned], in_run: false, caller: caller(uid) });
         let (name, plan_digest) = (self::name("a", uid + 1), None);
         all.push(Request::Plan { name, fault: Box::new(fault.clone()), caller: caller(uid + 1) });
         let (name, fault) = (self::name("i", uid + 2), Box::new(fault));
@@ -263,7 +263,7 @@ async fn whatever_the_server_says_nobody_but_root_begins_anything_under_a_name_o
             let planned = Planned { name: name.clone(), fault: *fault.clone(), beside: Vec::new() };
             let caller = caller(caller_uid);
             [
-                Request::PlanAll { faults: vec![planned], caller },
+                Request::PlanAll { faults: vec![planned], in_run: false, caller },
                 Request::Plan { name: name.clone(), fault: fault.clone(), caller },
                 Request::Inject { name, fault, in_run: false, plan_digest: None, caller },
             ]

@@ -410,8 +410,8 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
             let plan = plans::plan(injector, &name, &fault, caller);
             unless_left(ticket, async { Ok(Reply::Planned(Box::new(plan.await?))) }).await
         }
-        Request::PlanAll { faults, caller } => {
-            let plans = plans::plan_all(injector, &faults, caller);
+        Request::PlanAll { faults, in_run, caller } => {
+            let plans = plans::plan_all(injector, &faults, in_run, caller);
             unless_left(ticket, async { Ok(Reply::PlannedAll(plans.await?)) }).await
         }
         Request::Doctor { caller } => {

@@ -41,19 +41,25 @@ pub(super) async fn plan(
     turn.run(move || Ok(survey::tell(preview))).await
 }
 
-/// What injecting each of these would do, at a time when those that it names are active beside it.
+/// What injecting each of these would do, at a time when those that it names are active beside it. `in_run`: a run of them is about to
+/// begin, which comes before who only looks.
 ///
 /// # Errors
 /// When they cannot be looked at now.
 pub(super) async fn plan_all(
     injector: &Injector,
     faults: &[Planned],
+    in_run: bool,
     caller: Caller,
 ) -> Result<Vec<Result<PlanReport, ApiError>>, ApiError> {
-    let look = (caller, Purpose::Look, Intent::PlanOfRun);
+    let (purpose, intent) = match in_run {
+        true => (Purpose::Injection, Intent::Run),
+        false => (Purpose::Look, Intent::PlanOfRun),
+    };
+    let look = (caller, purpose, intent);
     let asked = faults.iter().map(|fault| ask(injector, &fault.name, &fault.fault, look, Standing::New));
     let asked: Vec<_> = iter(asked).buffered(MOST_NAMES_AT_ONCE).collect().await;
-    let turn = survey::turn(caller, Purpose::Look).await?.of(LONGEST_OF_ALL);
+    let turn = survey::turn(caller, purpose).await?.of(LONGEST_OF_ALL);
     let site = Arc::clone(&injector.site);
     let surveyed = turn.run(move || {
         let mut all = Vec::new();
@@ -70,7 +76,7 @@ pub(super) async fn plan_all(
         plans.push(surveyed.and_then(|surveyed| decide(injector, &fault.fault, surveyed, Freshness::Fresh)));
     }
     let refusals: Vec<_> = (0..faults.len())
-        .map(|number| refuse_together(injector, caller, (faults, &plans), number).err())
+        .map(|number| refuse_together(injector, (caller, intent), (faults, &plans), number).err())
         .collect();
     let previews = plans.into_iter().zip(refusals).map(|(admitted, refused)| match refused {
         Some(refused) => Err(refused),
@@ -83,7 +89,7 @@ pub(super) async fn plan_all(
 /// Refuses the fault of this number for those that would be active beside it.
 fn refuse_together(
     injector: &Injector,
-    caller: Caller,
+    (caller, intent): (Caller, Intent),
     (faults, plans): (&[Planned], &[Result<Admitted, ApiError>]),
     number: usize,
 ) -> Result<(), ApiError> {
@@ -99,7 +105,8 @@ fn refuse_together(
     let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
     let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
     let active = Taken::of(injector.active.borrow().keys().map(|name| name.owner), new.name.owner);
-    refuse_beside(&injector.policy(), &injector.who(caller), active, &new, &beside.iter().collect::<Vec<_>>())
+    let asker = (&injector.who(caller), intent);
+    refuse_beside(&injector.policy(), asker, active, &new, &beside.iter().collect::<Vec<_>>())
 }
 
 /// What is to be told of a plan.

@@ -28,12 +28,12 @@ pub(super) struct Seat<'a> {
 /// Names what is in the way.
 pub(super) fn refuse_beside(
     policy: &Policy,
-    who: &Who,
+    (who, intent): (&Who, Intent),
     active: Taken,
     new: &Seat<'_>,
     beside: &[&Seat<'_>],
 ) -> Result<(), ApiError> {
-    let (owner, intent) = (new.name.owner, Intent::PlanOfRun);
+    let owner = new.name.owner;
     let taken = active.and(beside.len(), owner);
     let own = Lately { active: taken.own as u64, ..Lately::default() };
     let recent = Recent { own, ..Recent::default() };
@@ -101,7 +101,8 @@ mod tests {
         let policy = Policy { max_active: 2, ..here() };
         let say = |all, new: &Seat<'_>, beside: &[&Seat<'_>]| {
             let active = Taken { all, but_roots: 0, own: all };
-            refuse_beside(&policy, &ME.into(), active, new, beside).map_err(|error| error.message)
+            refuse_beside(&policy, (&ME.into(), Intent::PlanOfRun), active, new, beside)
+                .map_err(|error| error.message)
         };
         let one = seat(&first, &cut, &[]);
         assert_eq!(say(0, &seat(&second, &cut, &[]), &[&one]), Ok(()));
@@ -131,7 +132,7 @@ mod tests {
         let reboots = seat(&first, &reboot, irreversible);
         let none = Taken { all: 0, but_roots: 0, own: 0 };
         let refused = |new: &Seat<'_>, beside: &Seat<'_>| {
-            refuse_beside(&policy, &ME.into(), none, new, &[beside]).is_err()
+            refuse_beside(&policy, (&ME.into(), Intent::PlanOfRun), none, new, &[beside]).is_err()
         };
         assert!(refused(&seat(&second, &cut, kernel), &reboots));
         assert!(refused(&reboots, &seat(&second, &cut, LifetimeClass::Supervised)));

@@ -133,6 +133,8 @@ pub enum Request {
     PlanAll {
         /// The faults.
         faults: Vec<Planned>,
+        /// Whether a run of it is about to begin.
+        in_run: bool,
         /// Who asked.
         caller: Caller,
     },

@@ -126,7 +126,7 @@ impl TargetRequest {
     }
 
     /// Whether it says whose packets, calls or resources are meant.
-    pub(super) fn names_group(&self) -> bool {
+    pub fn names_group(&self) -> bool {
         self.unit.is_some() || self.cgroup.is_some() || self.names_processes()
     }
 

@@ -78,7 +78,7 @@ async fn experiments_are_found_by_their_faults_targets_tags_and_latest_verdict()
     for (filter, expected) in [
         (registered(json!({})), vec!["denied", "holds", "never ran"]),
         (json!({"last_verdict": "held"}), vec!["holds"]),
-        (json!({"last_verdict": "failed"}), vec!["denied"]),
+        (json!({"last_verdict": "refused"}), vec!["denied"]),
         (json!({"last_verdict": "tripped"}), vec![]),
         (json!({"tag": "odd"}), vec!["denied"]),
         (json!({"target": "NOSUCH0"}), vec!["denied"]),

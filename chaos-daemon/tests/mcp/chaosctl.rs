@@ -248,7 +248,8 @@ async fn the_exit_code_of_a_run_is_its_verdict_and_the_run_is_found_again() {
     register(&server, &gated).await;
     register(&server, &document("long", &address, "10m")).await;
     let mut denied = document("denied", &address, "200ms");
-    denied["method"][0]["provider"]["arguments"]["--interface"] = json!("nosuch0");
+    // Which is not seen when it is planned.
+    denied["method"][0]["provider"]["arguments"]["--interface"] = json!("nonetem0");
     register(&server, &denied).await;
 
     let active = || until_active(&server);

@@ -21,7 +21,7 @@ use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, Unit
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
     Ability, Act, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover,
-    Level, PlanReport, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
+    Level, PlanReport, Planned, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
@@ -253,11 +253,21 @@ impl Double {
                 injected.map_or_else(Reply::Error, |status| Reply::Injected(Box::new(status)))
             }
             Request::Plan { name, fault, caller } => {
-                let planned = self.permit(Act::Plan, &fault, caller).and_then(|()| self.plan(&name, &fault));
+                let planned = self.permit(Act::Plan, &fault, caller).and_then(|()| {
+                    self.note(format!("plan {}", name.name));
+                    self.plan(&fault)
+                });
                 planned.map_or_else(Reply::Error, |plan| Reply::Planned(Box::new(plan)))
             }
-            Request::PlanAll { faults, .. } => {
-                Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.name, &fault.fault)).collect())
+            Request::PlanAll { faults, in_run, .. } => {
+                let plan = |fault: &Planned| {
+                    // Of a run it is no news: the tests say what is done.
+                    if !in_run {
+                        self.note(format!("plan {}", fault.name.name));
+                    }
+                    self.plan(&fault.fault)
+                };
+                Reply::PlannedAll(faults.iter().map(plan).collect())
             }
             Request::Remove { name, caller } => {
                 self.note(format!("remove {}", name.name));
@@ -357,8 +367,7 @@ impl Double {
         }
     }
 
-    fn plan(&self, name: &QualifiedName, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
-        self.note(format!("plan {}", name.name));
+    fn plan(&self, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
         if fault.target.interface.as_deref() == Some("nosuch0") {
             return Err(ApiError::new(ErrorCode::TargetNotFound, "no interface nosuch0"));
         }

@@ -308,6 +308,33 @@ async fn a_dry_run_validates_without_the_action_and_is_not_counted() {
 }
 
 #[tokio::test]
+async fn a_run_is_refused_where_its_dry_run_is_and_nothing_is_injected() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    let mut second = document("second", &address, "10m");
+    let mut wrong = second["method"][0].clone();
+    wrong["name"] = json!("nowhere");
+    wrong["provider"]["arguments"]["--interface"] = json!("nosuch0");
+    second["method"].as_array_mut().unwrap().push(wrong);
+    register(&mut client, second).await;
+    let run = json!({"experiment_name": "second"});
+    let (dry, _) =
+        client.call("chaos_run_experiment", json!({"experiment_name": "second", "dry_run": true})).await;
+    server.take_asked();
+    let (result, failed) = client.call("chaos_run_experiment", run).await;
+    assert!(!failed, "{result}");
+    assert_eq!((&result["verdict"], &result["failure_mode"]), (&json!("refused"), &json!("target_vanished")));
+    assert_eq!((&result["steady_state_before"], &result["success"]), (&json!(true), &json!(false)));
+    assert_eq!(dry["error"], "\"nowhere\": no interface nosuch0");
+    let error = result["error"].as_str().unwrap();
+    assert_eq!(error, format!("refused before anything was done: {}", dry["error"].as_str().unwrap()));
+    assert_eq!(server.take_asked(), [""; 0]);
+    let (told, _) = client.call("chaos_get_run", json!({"run_id": result["run_id"]})).await;
+    assert!(told["faults"].as_array().unwrap().iter().all(|fault| fault.get("injected").is_none()), "{told}");
+}
+
+#[tokio::test]
 async fn a_dry_run_says_what_the_run_would_and_has_every_plan_whole() {
     let server = Server::start().await;
     let (_listener, address) = port().await;

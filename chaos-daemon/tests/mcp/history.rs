@@ -15,7 +15,7 @@ async fn with_runs() -> (Server, tokio::net::TcpListener) {
     register(&mut client, document("holds", &address, "200ms")).await;
     let mut denied = document("denied", &address, "200ms");
     denied["method"][0]["provider"]["arguments"] =
-        json!({"inject": "timeout", "--interface": "nosuch0", "--for": "200ms"});
+        json!({"inject": "timeout", "--interface": "nonetem0", "--for": "200ms"});
     register(&mut client, denied).await;
     for name in ["holds", "denied", "holds"] {
         let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": name})).await;
@@ -45,8 +45,8 @@ async fn runs_are_found_and_told_in_whole_also_after_a_restart() {
         (json!({"fault": "network_partition"}), vec!["holds", "holds"]),
         (json!({"fault": "timeout", "verdict": "failed"}), vec!["denied"]),
         (json!({"verdict": "deviated"}), vec![]),
-        (json!({"target": "nosuch0"}), vec!["denied"]),
-        (json!({"text": "NO INTERFACE"}), vec!["denied"]),
+        (json!({"target": "nonetem0"}), vec!["denied"]),
+        (json!({"text": "NEEDS SCH_NETEM"}), vec!["denied"]),
         (json!({"until": "2026-01-01T00:00:00Z", "since": "2025-01-01T00:00:00Z"}), vec![]),
         (json!({"limit": 1}), vec!["holds"]),
     ] {
@@ -138,7 +138,7 @@ async fn an_operator_searches_and_looks() {
         list(&["--verdict", "held", "--fault", "network_partition", "--since", "1h"]).await.lines().count(),
         2
     );
-    assert!(list(&["--text", "nosuch0"]).await.contains("  failed  denied  "));
+    assert!(list(&["--text", "nonetem0"]).await.contains("  failed  denied  "));
     assert_eq!(list(&["--text", &format!(", pid {}", std::process::id())]).await.lines().count(), 3);
     assert_eq!(list(&["--text", ", pid 0"]).await, "no such run\n");
     assert_eq!(list(&["--until", "2d"]).await, "no such run\n");
@@ -218,8 +218,8 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
         (vec!["holds"], 3),
         (vec!["holds", "--verdict", "held"], 2),
         (vec!["--fault", "timeout"], 1),
-        (vec!["--target", "nosuch0", "--since", "1h"], 1),
-        (vec!["--text", "no interface"], 1),
+        (vec!["--target", "nonetem0", "--since", "1h"], 1),
+        (vec!["--text", "needs sch_netem"], 1),
         (vec!["--until", "2d"], 0),
     ] {
         let text = chaosctl(&server.socket, &[&["stats"], words.as_slice()].concat()).await.stdout;

@@ -6,14 +6,14 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{Service, Subject, about};
-use crate::experiment::driver::unexpected;
+use crate::experiment::ahead::{Ahead, plan_all};
 use crate::experiment::host_limits;
 use crate::experiment::role::Stages;
 use crate::experiment::staged;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::probe::Probe;
-use crate::request::{Act, ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::request::{Act, ApiError, Caller, ErrorCode, PlanReport};
 use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
 use crate::server::runs::now;
@@ -181,25 +181,16 @@ impl Service {
         owner: Owner,
         caller: Caller,
     ) -> Result<Vec<PlannedFault>, ApiError> {
-        let planned = |((index, name, fault), beside): ((usize, Option<&FaultName>, &FaultRequest), _)| {
+        let name = |(index, name, _): (usize, Option<&FaultName>, &FaultRequest)| {
             let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
             let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
-            Ok(Planned { name: QualifiedName::new(owner, name), fault: fault.clone(), beside })
+            Ok(QualifiedName::new(owner, name))
         };
-        let faults: Vec<_> =
-            experiment.faults().zip(experiment.beside()).map(planned).collect::<Result<_, SpecError>>()?;
-        let reports = match self.door.call(Request::PlanAll { faults: faults.clone(), caller }).await? {
-            Reply::PlannedAll(reports) if reports.len() == faults.len() => reports,
-            other => return Err(unexpected(&other)),
-        };
-        let names = experiment.faults().filter_map(|(index, ..)| experiment.method.get(index));
-        let all = names.zip(faults).zip(reports).map(|((activity, planned), report)| {
-            let fault_type = planned.fault.fault_type;
-            let affected = |report: PlanReport| {
-                Impact::of(&planned.fault, report.targets.as_ref()).map(|impact| (report, impact))
-            };
-            let plan = report.and_then(|report| affected(report).map_err(ApiError::from));
-            PlannedFault { action: activity.name.clone(), name: planned.name.name, fault_type, plan }
+        let names = experiment.faults().map(name).collect::<Result<_, SpecError>>()?;
+        let all = plan_all(experiment, names, &self.door, false, caller).await?;
+        let all = all.into_iter().filter_map(|Ahead { activity, planned, plan }| {
+            let action = experiment.method.get(activity)?.name.clone();
+            Some(PlannedFault { action, name: planned.name.name, fault_type: planned.fault.fault_type, plan })
         });
         Ok(all.collect())
     }
