@@ -308,6 +308,9 @@ pub(super) fn details(answer: &RunDetails) -> String {
         let told: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let _ = writeln!(out, "  {:>9.3} s  {}", event.at_seconds, told.join(": "));
     }
+    for blind in &answer.without_data {
+        let _ = writeln!(out, "  {blind}");
+    }
     samples(&mut out, &answer.samples);
     out
 }

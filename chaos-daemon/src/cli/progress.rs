@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::duration;
 use crate::experiment::timeline::Reading;
-use crate::host::words;
+use crate::host::{terminal, words};
 use crate::mcp::results::RunningView;
 
-/// How many characters of the line fit into a terminal of the usual width.
-const WIDTH: usize = 79;
+/// How many columns a terminal has that does not say.
+const COLUMNS: usize = 80;
 /// Back to the beginning of the line, and away with what it has.
 const CLEAR: &str = "\r\x1b[K";
 
@@ -32,6 +32,8 @@ pub(super) struct Progress<W: Write> {
     way: Way,
     /// What the last line was about, but for what changes all the time.
     last: String,
+    /// How many columns the terminal has now.
+    columns: fn() -> usize,
 }
 
 impl Progress<std::io::Stderr> {
@@ -42,7 +44,8 @@ impl Progress<std::io::Stderr> {
             (false, true) => Way::Drawn,
             (false, false) => Way::Written,
         };
-        Self { out: stderr(), way, last: String::new() }
+        let columns = || terminal::columns(stderr()).unwrap_or(COLUMNS);
+        Self { out: stderr(), way, last: String::new(), columns }
     }
 }
 
@@ -59,7 +62,9 @@ impl<W: Write> Progress<W> {
         // A terminal that has gone is no reason to end.
         let _ = match self.way {
             Way::Hidden => Ok(()),
-            Way::Drawn => write!(self.out, "{CLEAR}{}", cut(&line)).and_then(|()| self.out.flush()),
+            Way::Drawn => {
+                write!(self.out, "{CLEAR}{}", cut(&line, (self.columns)())).and_then(|()| self.out.flush())
+            }
             Way::Written if is_new => writeln!(self.out, "{line}"),
             Way::Written => Ok(()),
         };
@@ -92,7 +97,7 @@ pub(super) fn line(running: &RunningView) -> String {
 
 /// What a line is about: whatever else changes in it is no news.
 fn news(running: &RunningView) -> String {
-    let met = |sample: &Reading| format!("; {} {}", sample.probe, sample.met);
+    let met = |sample: &Reading| format!("; {} {} {}", sample.probe, sample.met, sample.no_data);
     head(running) + &running.latest.iter().map(met).collect::<String>()
 }
 
@@ -106,13 +111,20 @@ fn head(running: &RunningView) -> String {
 fn sample(sample: &Reading) -> String {
     let value = sample.value.map(|value| format!(" {value:.1}")).unwrap_or_default();
     let unmet = if sample.met { "" } else { " not met" };
-    let ok = if value.is_empty() && unmet.is_empty() { " ok" } else { "" };
+    let ok = match value.is_empty() {
+        // What was not seen is not well.
+        _ if sample.no_data => " no data",
+        true if sample.met => " ok",
+        _ => "",
+    };
     format!("{}{value}{ok}{unmet}", sample.probe)
 }
 
-fn cut(line: &str) -> String {
-    match line.chars().count() > WIDTH {
-        true => line.chars().take(WIDTH - 1).chain(['…']).collect(),
+/// As much of a line as fits into so many columns, and leaves the last one free: a terminal may wrap there.
+fn cut(line: &str, columns: usize) -> String {
+    let width = columns.saturating_sub(1);
+    match line.chars().count() > width {
+        true => line.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
         false => line.to_owned(),
     }
 }
@@ -133,6 +145,7 @@ mod tests {
             value,
             took_seconds: 0.1,
             late_seconds: None,
+            no_data: false,
             detail: String::new(),
         }
     }
@@ -153,7 +166,7 @@ mod tests {
     }
 
     fn shown(way: Way, all: &[RunningView]) -> String {
-        let mut progress = Progress { out: Vec::new(), way, last: String::new() };
+        let mut progress = Progress { out: Vec::new(), way, last: String::new(), columns: || 80 };
         all.iter().for_each(|running| progress.show(running));
         progress.end();
         String::from_utf8(progress.out).unwrap()
@@ -183,9 +196,23 @@ mod tests {
     }
 
     #[test]
+    fn a_gate_without_data_is_not_well() {
+        let mut blind = running("method", 1.0, true);
+        blind.latest[0] = Reading { value: None, no_data: true, ..reading("p95", Role::Gate, None, true) };
+        assert!(line(&blind).ends_with("; p95 no data, health ok"), "{}", line(&blind));
+        blind.latest[0].met = false;
+        assert!(line(&blind).ends_with("; p95 no data not met, health ok"), "{}", line(&blind));
+    }
+
+    #[test]
     fn a_line_that_is_too_long_is_cut() {
         let long = RunningView { experiment_name: "x".repeat(200), ..running("method", 1.0, true) };
         let line = shown(Way::Drawn, &[long]);
         assert!(line.contains("x…") && line.chars().count() < 100, "{line}");
+        for (columns, expected) in
+            [(40, "abcdefghij"), (11, "abcdefghij"), (10, "abcdefgh…"), (1, "…"), (0, "…")]
+        {
+            assert_eq!(cut("abcdefghij", columns), expected, "{columns}");
+        }
     }
 }

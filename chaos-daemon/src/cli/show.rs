@@ -202,7 +202,9 @@ pub(super) fn details(result: &RunOutput) -> String {
 /// How a run went.
 pub(super) fn run(answer: &RunOutput) -> String {
     let mut out = String::new();
+    let is_unknown = answer.verified.is_none() && answer.verdict == Some(Verdict::Interrupted);
     let met = |stage: Stage, met: bool| match (answer.verified.is_none_or(|stages| stages.has(stage)), met) {
+        _ if is_unknown => "unknown",
         (true, true) => "met",
         (true, false) => "not met",
         (false, _) => "not verified",

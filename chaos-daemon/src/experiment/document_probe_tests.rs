@@ -119,3 +119,58 @@ fn a_name_that_would_write_to_the_terminal_of_who_reads_it_is_refused() {
         assert!(!error.to_string().contains('\u{1b}'), "{error}");
     }
 }
+
+#[test]
+fn a_gate_that_nothing_or_everything_breaches_is_refused_with_the_reason() {
+    let http = || json!({"type": "http", "url": "http://127.0.0.1/"});
+    let probe = |words: &[&str]| json!({"type": "process", "path": "chaosctl", "arguments": words});
+    let gated = |gate: Value| {
+        let mut document = document();
+        document["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [gate]}]);
+        parse(document).map(drop)
+    };
+    for (gate, field, why) in [
+        // What is late is no data, which is ignored: the gate would be blind for ever.
+        (
+            json!({"provider": http(), "op": "gt", "value": 500, "interval": "200ms", "noData": "ignore"}),
+            "value",
+            "a sample may take 200ms",
+        ),
+        (json!({"provider": http(), "op": "gte", "value": 1000}), "value", "a longer interval"),
+        (json!({"provider": http(), "op": "gte", "value": 0}), "value", "everything breaches"),
+        (
+            json!({"provider": probe(&["probe", "host", "load1"]), "op": "lt", "value": 0}),
+            "value",
+            "at least 0",
+        ),
+        (
+            json!({"provider": probe(&["probe", "host", "cpu_busy_percent"]), "op": "gt", "value": 100}),
+            "value",
+            "0 to 100",
+        ),
+        (
+            json!({"provider": probe(&["probe", "tcp", "127.0.0.1:1"]), "tolerance": 0, "noData": "ignore"}),
+            "noData",
+            "nothing could breach",
+        ),
+        (
+            json!({"provider": probe(&["probe", "tcp", "127.0.0.1:1"]), "tolerance": 200}),
+            "tolerance",
+            "never met",
+        ),
+    ] {
+        let error = gated(gate.clone()).expect_err(&gate.to_string());
+        assert_eq!(error.field, format!("extensions[0].rollback_on[0].{field}"), "{error}");
+        assert!(error.problem.contains(why), "{gate}: {error}");
+    }
+    for gate in [
+        json!({"provider": http(), "op": "gt", "value": 500}),
+        json!({"provider": http(), "op": "gt", "value": 500, "noData": "ignore"}),
+        json!({"provider": probe(&["probe", "tcp", "127.0.0.1:1"]), "tolerance": 0}),
+        json!({"provider": probe(&["probe", "tcp", "127.0.0.1:1"]), "op": "gt", "value": 50, "noData": "ignore"}),
+        json!({"provider": probe(&["probe", "series", "--tcp", "127.0.0.1:1", "--rate", "20"]),
+            "op": "gt", "value": 5, "alertAfter": "10s"}),
+    ] {
+        assert_eq!(gated(gate.clone()), Ok(()), "{gate}");
+    }
+}

@@ -286,6 +286,7 @@ impl<'a> Run<'a> {
             Happened::Injected(index, asked, end, result) => {
                 let injected = result.is_ok();
                 self.fates.insert(index, Fate { injected, ..Fate::default() });
+                self.means.recorder.fate(index, &self.fates[&index]);
                 if result.is_ok() {
                     self.active.insert(index, end);
                     self.acted(index, asked);
@@ -320,6 +321,7 @@ impl<'a> Run<'a> {
                 });
                 let fate = self.fates.entry(index).or_default();
                 fate.removed_clean = fate.injected && result.is_ok();
+                self.means.recorder.fate(index, fate);
                 let gone = gone.map(|why| Event::Gone(index, why));
                 // What was not removed may act still.
                 let idle = result.is_ok().then(|| self.idle(index)).flatten();
@@ -433,6 +435,8 @@ impl<'a> Run<'a> {
     /// Has every alert asked for once more that there is something to see of. `described`: the run went as it had to.
     fn all_removed(&mut self, described: bool) {
         self.is_after = true;
+        let found = |watch: &Watch<'_>| self.means.recorder.note_blind(watch);
+        self.watches.iter().for_each(found);
         for number in 0..self.alerts.len() {
             self.alerts[number].removed(self.began.elapsed(), described);
             self.ask_for(number, Instant::now());
@@ -502,7 +506,7 @@ impl<'a> Run<'a> {
         let recorder = self.means.recorder;
         let breach = watch.observe(asked - self.began, sample);
         let late = Some(asked.saturating_duration_since(due));
-        recorder.sampled(&gate.name, (Role::Gate, Stage::During), sample, !watch.is_bad(), late);
+        recorder.gated(watch, Stage::During, sample, late);
         if let Some(breach) = breach {
             recorder.note(Kind::Breach, &gate.name, &breach);
             let as_well = bad_as_well(&self.watches, index, asked - self.began);
@@ -560,6 +564,7 @@ impl<'a> Run<'a> {
         let fate = self.fates.entry(index).or_default();
         fate.effective |= evidence.is_effect();
         fate.evidence = Some(*evidence);
+        self.means.recorder.fate(index, fate);
     }
 
     /// What there is to say of a fault that was injected and was not seen to act until its end, unless it may be idle.

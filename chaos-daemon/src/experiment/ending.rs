@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::machine::Outcome;
 use super::recovery::Recovery;
 use super::role::Stages;
@@ -24,7 +26,7 @@ pub struct Progress {
 }
 
 /// What became of a fault that the injector was asked for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fate {
     /// Whether it was injected.
     pub injected: bool,

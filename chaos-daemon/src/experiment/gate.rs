@@ -130,12 +130,41 @@ pub struct Watch<'a> {
     gate: &'a Gate,
     measured: VecDeque<(Duration, f64)>,
     bad_since: Option<Duration>,
+    /// Whether the latest sample had no data.
+    is_blind: bool,
+    /// Whether any had.
+    has_seen: bool,
+    /// How many there were.
+    samples: u64,
 }
 
 impl<'a> Watch<'a> {
     /// A gate of which nothing is known yet.
     pub fn new(gate: &'a Gate) -> Self {
-        Self { gate, measured: VecDeque::new(), bad_since: None }
+        Self {
+            gate,
+            measured: VecDeque::new(),
+            bad_since: None,
+            is_blind: false,
+            has_seen: false,
+            samples: 0,
+        }
+    }
+
+    /// What is watched.
+    pub fn gate(&self) -> &'a Gate {
+        self.gate
+    }
+
+    /// Whether the latest sample had no data.
+    pub fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    /// What there is to say of a gate that was sampled and has never had data.
+    pub fn finding(&self) -> Option<String> {
+        let never = self.samples > 0 && !self.has_seen;
+        never.then(|| format!("never had data in {} samples: it has watched nothing", self.samples))
     }
 
     /// Whether the latest sample that says anything was bad, which is no breach yet if the gate waits for more.
@@ -172,7 +201,11 @@ impl<'a> Watch<'a> {
 
     /// Whether a sample is good, and why it is not; `None` when it says nothing.
     fn seen(&mut self, time: Duration, sample: &Sample) -> Option<Result<(), String>> {
-        match self.look(time, sample) {
+        let looked = self.look(time, sample);
+        self.is_blind = sample.no_data.is_some() || matches!(looked, Seen::NoData(_));
+        self.has_seen |= !self.is_blind;
+        self.samples += 1;
+        match looked {
             Seen::Good => Some(Ok(())),
             Seen::NoData(_) if !self.gate.no_data_is_breach => None,
             Seen::NoData(why) => Some(Err(format!("no data: {why}"))),

@@ -69,6 +69,26 @@ fn no_data_is_good_only_if_the_document_says_so() {
 }
 
 #[test]
+fn a_sample_without_data_is_known_for_it_and_a_gate_that_had_no_other_has_watched_nothing() {
+    for no_data_is_breach in [true, false] {
+        let gate = Gate { no_data_is_breach, ..gate(over(1.0, 0), 60) };
+        let mut watch = Watch::new(&gate);
+        assert_eq!((watch.is_blind(), watch.finding()), (false, None), "nothing is known yet");
+        for (value, blind, found) in
+            [(None, true, true), (None, true, true), (Some(0.5), false, false), (None, true, false)]
+        {
+            watch.observe(Duration::ZERO, &measured(value));
+            assert_eq!((watch.is_blind(), watch.finding().is_some()), (blind, found), "{value:?}");
+        }
+    }
+    // What is data to nobody is none here, whatever it counts as.
+    let gate = gate(over(1.0, 0), 60);
+    let mut watch = Watch::new(&gate);
+    watch.observe(Duration::ZERO, &Sample { no_data: Some(NoData::Ok), ..measured(None) });
+    assert!(watch.is_blind() && !watch.is_bad());
+}
+
+#[test]
 fn no_data_that_is_ignored_neither_ends_a_breach_nor_is_one() {
     let (bad, good) = (Some(2.0), Some(1.0));
     let lenient = Gate { no_data_is_breach: false, ..gate(over(1.5, 0), 2) };

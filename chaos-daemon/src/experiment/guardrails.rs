@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::activity::{Reader, printable};
 use super::alert::{Alert, Wanted};
 use super::durations::{LONGEST_INTERVAL, SHORTEST_INTERVAL, duration, duration_schema, length, within};
+use super::futile;
 use super::gate::{self, Gate, Op, Rule};
 use super::sampling_rule;
 use super::search::words::Words;
@@ -174,8 +175,11 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
         }
         None => compare(&mut fields, reader)?,
     };
+    let at = fields.at("value");
     fields.finish()?;
-    Ok(Gate { name, probe, form, rule, alert_after, interval, no_data_is_breach })
+    let gate = Gate { name, probe, form, rule, alert_after, interval, no_data_is_breach };
+    futile::gate(at.trim_end_matches(".value"), &gate)?;
+    Ok(gate)
 }
 
 fn alert(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Alert, SpecError> {

@@ -5,11 +5,14 @@ pub mod ahead;
 pub mod alert;
 mod arguments;
 pub mod beside;
+pub mod blind;
 pub mod document;
 pub mod driver;
 mod durations;
 pub mod ending;
+pub mod entry;
 pub mod failure;
+pub(crate) mod futile;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub mod gate;

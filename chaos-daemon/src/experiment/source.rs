@@ -45,6 +45,8 @@ impl Source {
         }
         let mut options = serde_saphyr::Options::default();
         options.alias_limits.max_total_replayed_events = MOST_REPEATED;
+        // What a tag stands for is known to nobody here, so that the text alone would mean something else.
+        options.reject_unsupported_tags = true;
         options.budget.iter_mut().for_each(|budget| budget.max_depth = DEEPEST);
         let node = serde_saphyr::from_str_with_options::<Spanned<Node>>(text, options);
         let is_json = text.trim_start().starts_with('{');
@@ -305,6 +307,11 @@ mod tests {
             ("title: a\nretries: on\n", "line 2: retries: on is not the same"),
             ("title: a\nlist: [1, 017]\n", "list[1]: 017"),
             ("title: .inf\n", "not YAML"),
+            ("title: a\nx: !ENV \"abc\"\n", "line 2"),
+            ("title: a\nx: !ENV \"abc\"\n", "!ENV"),
+            ("title: a\nx: [1, !foo 2]\n", "!foo"),
+            ("title: a\nx: !foo {y: 1}\n", "!foo"),
+            ("title: a\nx: !!python/object:os.system {}\n", "python/object"),
         ] {
             let error = Source::read(text).expect_err(text).to_string();
             assert!(error.contains(problem), "{text:?}: {error}");

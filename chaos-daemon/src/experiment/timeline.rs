@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::document::Experiment;
+use super::ending::Fate;
+use super::entry::{Entries, Entry};
+use super::gate::Watch;
 use super::machine::{Effect, Event};
 use super::role::{Role, Stage};
 use super::variables::Variables;
@@ -111,6 +114,9 @@ pub struct Reading {
     #[schemars(with = "f64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub late_seconds: Option<f64>,
+    /// Whether there was no data in it, of a gate: then it says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_data: bool,
     /// What was seen, for people.
     pub detail: String,
 }
@@ -148,8 +154,8 @@ impl Timeline {
     }
 
     /// Keeps what decides on the run in any case, which is what is not met, and what comes after the faults; and of each probe the
-    /// latest, kept or not.
-    fn keep(&mut self, reading: Reading) {
+    /// latest, kept or not. Whether it is kept.
+    fn keep(&mut self, reading: Reading) -> bool {
         // Who looks for recovery looks at the steady state.
         let role = if reading.role == Role::Recovery { Role::SteadyState } else { reading.role };
         self.latest.insert((role != Role::Gate, role, reading.probe.clone()), reading.clone());
@@ -158,10 +164,12 @@ impl Timeline {
             (false, _) => 2 * KEPT_SAMPLES,
             (true, _) => KEPT_SAMPLES,
         };
-        match self.samples.len() < room {
+        let is_kept = self.samples.len() < room;
+        match is_kept {
             true => self.samples.push(reading),
             false => self.left_out += 1,
         }
+        is_kept
     }
 }
 
@@ -172,6 +180,8 @@ pub struct Recorder {
     variables: Variables,
     names: BTreeMap<usize, FaultName>,
     timeline: Arc<Mutex<Timeline>>,
+    /// Where all of it goes as it happens, too.
+    entries: Option<Entries>,
 }
 
 impl Recorder {
@@ -186,7 +196,33 @@ impl Recorder {
         names: BTreeMap<usize, FaultName>,
         timeline: Arc<Mutex<Timeline>>,
     ) -> Self {
-        Self { began: Instant::now(), variables: experiment.variables.clone(), names, timeline }
+        Self {
+            began: Instant::now(),
+            variables: experiment.variables.clone(),
+            names,
+            timeline,
+            entries: None,
+        }
+    }
+
+    /// The same, which goes to `entries` as it happens, too.
+    #[must_use]
+    pub fn with_entries(self, entries: Option<Entries>) -> Self {
+        Self { entries, ..self }
+    }
+
+    /// Whoever takes entries may have gone, which is no reason to end.
+    fn enter(&self, entry: impl FnOnce() -> Entry) {
+        if let Some(entries) = &self.entries {
+            let _ = entries.send(entry());
+        }
+    }
+
+    /// Writes down what is known of the fault of an activity by now.
+    pub(super) fn fate(&self, index: usize, fate: &Fate) {
+        let Some(name) = self.names.get(&index) else { return };
+        let at_seconds = self.began.elapsed().as_secs_f64();
+        self.enter(|| Entry::Fault { name: name.to_string(), fate: *fate, at_seconds });
     }
 
     /// What is written so far.
@@ -207,8 +243,10 @@ impl Recorder {
     pub fn note(&self, kind: Kind, subject: &str, detail: &str) {
         let (at_seconds, time) = self.now();
         let (subject, detail) = (subject.to_owned(), self.shown(detail));
+        let event = Occurrence { at_seconds, time, kind, subject, detail };
         let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
-        timeline.events.push(Occurrence { at_seconds, time, kind, subject, detail });
+        self.enter(|| Entry::Event(event.clone()));
+        timeline.events.push(event);
     }
 
     /// Writes down what a sample said; `late`: how much later than its interval has it, if it has one, it was asked for.
@@ -218,6 +256,30 @@ impl Recorder {
         (role, stage): (Role, Stage),
         sample: &Sample,
         met: bool,
+        late: Option<Duration>,
+    ) {
+        self.read(probe, (role, stage), sample, (met, false), late);
+    }
+
+    /// Writes down what a sample of a gate said, which was judged by `watch`; otherwise as [`Self::sampled`].
+    pub fn gated(&self, watch: &Watch<'_>, stage: Stage, sample: &Sample, late: Option<Duration>) {
+        let judged = (!watch.is_bad(), watch.is_blind());
+        self.read(&watch.gate().name, (Role::Gate, stage), sample, judged, late);
+    }
+
+    /// Writes down that a gate has never had data, if it has not.
+    pub(super) fn note_blind(&self, watch: &Watch<'_>) {
+        if let Some(finding) = watch.finding() {
+            self.note(Kind::Finding, &watch.gate().name, &finding);
+        }
+    }
+
+    fn read(
+        &self,
+        probe: &str,
+        (role, stage): (Role, Stage),
+        sample: &Sample,
+        (met, no_data): (bool, bool),
         late: Option<Duration>,
     ) {
         let (at_seconds, time) = self.now();
@@ -231,9 +293,13 @@ impl Recorder {
             value: sample.value.filter(|value| value.is_finite()),
             took_seconds: sample.took.as_secs_f64(),
             late_seconds: late.map(|late| late.as_secs_f64()),
+            no_data,
             detail: self.shown(&sample.detail),
         };
-        self.timeline.lock().unwrap_or_else(PoisonError::into_inner).keep(reading);
+        let mut timeline = self.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        if timeline.keep(reading.clone()) {
+            self.enter(|| Entry::Sample(reading));
+        }
     }
 
     /// Writes down what the state machine has heard of.

@@ -8,6 +8,7 @@ use regex::Regex;
 use serde_json::Value;
 use serde_json_path::JsonPath;
 
+use super::futile;
 use crate::probe::Sample;
 use crate::probe::command::is_found;
 use crate::request::fields::Fields;
@@ -111,8 +112,14 @@ impl Tolerance {
     /// Understands `tolerance`, which stands at `path`, for what a probe of this `form` returns.
     ///
     /// # Errors
-    /// When it makes no sense, or could never be met.
+    /// When it makes no sense, could never be met, or is met whatever comes.
     pub fn parse(path: &str, tolerance: Value, form: Form) -> Result<Self, SpecError> {
+        let understood = Self::read(path, tolerance, form)?;
+        futile::tolerance(path, &understood, form)?;
+        Ok(understood)
+    }
+
+    fn read(path: &str, tolerance: Value, form: Form) -> Result<Self, SpecError> {
         let wrong = |problem: String| Err(SpecError::new(path, problem));
         match tolerance {
             Value::Bool(_) | Value::String(_) => wrong(format!(

@@ -79,7 +79,7 @@ fn what_is_within_the_tolerance_of_a_process() {
         (json!({"type": "regex", "pattern": "up$", "target": "stdout"}), process(0, "all up\n"), true),
         (json!({"type": "regex", "pattern": "up$", "target": "stdout"}), process(0, "up\nnot\n"), false),
     ] {
-        let verdict = parse(tolerance.clone(), Form::Process).unwrap().judge(&output);
+        let verdict = parse(tolerance.clone(), Form::Command).unwrap().judge(&output);
         assert_eq!(verdict.is_ok(), good, "{tolerance} of {output}: {verdict:?}");
     }
 }

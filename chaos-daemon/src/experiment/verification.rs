@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::activity::{Condition, Deed};
 use super::document::Experiment;
 use super::driver::Means;
+use super::gate::Watch;
 use super::role::{Role, Stage};
 use super::timeline::Recorder;
 use crate::probe::prober::Prober;
@@ -78,9 +79,10 @@ async fn is_over(over: &mut Option<watch::Receiver<bool>>, pause: Duration) -> b
 pub async fn ready(experiment: &Experiment, prober: &Prober, recorder: &Recorder) -> Result<(), String> {
     let gates = join_all(experiment.guardrails.gates.iter().map(|gate| async move {
         let sample = prober.sample(&gate.probe).await;
-        let judged = gate.judge(&sample);
-        recorder.sampled(&gate.name, (Role::Gate, Stage::Before), &sample, judged.is_ok(), None);
-        judged.err()
+        let mut watch = Watch::new(gate);
+        watch.observe(Duration::ZERO, &sample);
+        recorder.gated(&watch, Stage::Before, &sample, None);
+        gate.judge(&sample).err()
     }));
     let alerts = join_all(experiment.guardrails.alerts.iter().map(|alert| async move {
         let sample = prober.sample(&alert.probe).await;

@@ -38,6 +38,7 @@ pub mod socket_file;
 pub mod sshd;
 pub mod supply;
 mod syscalls;
+pub mod terminal;
 pub mod usage;
 pub mod words;
 

@@ -14,6 +14,7 @@ use super::status::meant;
 use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
+use crate::experiment::blind::{Blind, blind};
 use crate::experiment::role::{Role, Stage};
 use crate::experiment::timeline::{Occurrence, Reading};
 use crate::experiment::verdict::VERDICTS;
@@ -213,6 +214,10 @@ pub(crate) struct RunDetails {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
+    /// The name of the host that it ran on.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) host: Option<String>,
     /// How it went.
     pub(crate) run: RunOutput,
     /// What it does right now, if it goes on.
@@ -239,6 +244,9 @@ pub(crate) struct RunDetails {
     pub(crate) resiliency: Option<Score>,
     /// What happened, in order.
     pub(crate) events: Vec<Occurrence>,
+    /// Its gates that have had samples without data, and how many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) without_data: Vec<Blind>,
     /// What was sampled, in order.
     pub(crate) samples: Vec<Reading>,
     /// How many more samples were taken.
@@ -262,11 +270,13 @@ impl RunDetails {
             resiliency: if sees_all(owner, viewer) { score(&recorded) } else { None },
             run: RunOutput { owner: owner.told_to(viewer), ..recorded.run.into() },
             running: None,
+            host: recorded.host,
             digest: recorded.digest,
             staged: recorded.staged,
             document: recorded.document,
             faults: recorded.faults,
             events: recorded.events,
+            without_data: blind(&recorded.samples),
             samples: recorded.samples,
             samples_left_out: recorded.samples_left_out,
             error: None,
@@ -342,11 +352,11 @@ pub(super) async fn page(service: &Service, run_id: &str, viewer: Owner) -> Resu
 
 /// The samples that say something which the one before of the same probe did not.
 fn telling(samples: Vec<Reading>) -> Vec<Reading> {
-    let mut last = BTreeMap::<(String, Role), (bool, Stage)>::new();
+    let mut last = BTreeMap::<(String, Role), (bool, bool, Stage)>::new();
     samples
         .into_iter()
         .filter(|sample| {
-            let new = (sample.met, sample.stage);
+            let new = (sample.met, sample.no_data, sample.stage);
             last.insert((sample.probe.clone(), sample.role), new) != Some(new) || !sample.met
         })
         .collect()

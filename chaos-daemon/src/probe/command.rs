@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::program::{Program, keep};
 use super::{Sampler, Seen};
+use crate::experiment::futile::is_in_every_text;
 use crate::spec::SpecError;
 use crate::spec::expression::expression;
 
@@ -65,6 +66,10 @@ impl Command {
     ) -> Result<Self, SpecError> {
         let program = Program::parse("PROGRAM", words)?;
         stdout.map(|given| expression(STDOUT, given)).transpose()?;
+        if let Some(given) = stdout.filter(|given| is_in_every_text(given)) {
+            let problem = format!("{given:?} is found in every text, also in none, so that this cannot fail");
+            return Err(SpecError::new(STDOUT, problem));
+        }
         let status = if status.is_empty() { vec![0] } else { status.into_iter().map(i32::from).collect() };
         let measure = super::named("--measure", MEASURES, measure)?;
         Ok(Self { program, status: Some(status), stdout: stdout.map(str::to_owned), measure })

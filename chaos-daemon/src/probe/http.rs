@@ -10,6 +10,7 @@ use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderName, HeaderValue, Response};
 use ureq::typestate::AgentScope;
 
+use super::address::{known, sent};
 use super::credential::Credential;
 use super::passage::{DEEPEST, is_deeper};
 use super::trust::{self, Trust};
@@ -140,8 +141,8 @@ impl Exchange {
     /// # Errors
     /// When its address is not one of HTTP.
     pub fn new(field: &str, request: Request, status: Vec<u16>) -> Result<Self, SpecError> {
-        check_address(field, &request.url)?;
-        Ok(Self { request, status })
+        let url = known(field, &request.url)?;
+        Ok(Self { request: Request { url, ..request }, status })
     }
 }
 
@@ -167,16 +168,6 @@ impl fmt::Display for Exchange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.request.method.name(), self.request.url)
     }
-}
-
-/// Refuses an address, which stands at `field`, that cannot be fetched.
-pub(super) fn check_address(field: &str, url: &str) -> Result<(), SpecError> {
-    let host = ["http://", "https://"].iter().find_map(|scheme| url.strip_prefix(scheme)).unwrap_or_default();
-    if host.is_empty() || host.starts_with('/') || url.contains(char::is_whitespace) {
-        let problem = format!("{url:?} is not an address: give e.g. \"http://127.0.0.1:8080/health\"");
-        return Err(SpecError::new(field, problem));
-    }
-    Ok(())
 }
 
 /// Carries `request` out; one of `status` is right, or any 2xx when it is empty.
@@ -255,7 +246,7 @@ pub(super) fn client(limit: Duration) -> ConfigBuilder<AgentScope> {
 fn send(agent: &ureq::Agent, request: &Request) -> Result<Response<Body>, ureq::Error> {
     let arguments = || request.arguments.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let headers = || request.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    let url = request.url.as_str();
+    let url = sent(&request.url);
     let builder = match request.method {
         Method::Get => agent.get(url),
         Method::Head => agent.head(url),

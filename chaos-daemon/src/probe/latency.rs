@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::credential::Credential;
 use super::program::Program;
+use super::span::Span;
 use super::{Check, Probe, Sampler, Seen};
 use crate::spec::SpecError;
 
@@ -104,6 +105,10 @@ impl Sampler for Latency {
 
     fn may_change(&self) -> bool {
         self.check.may_change()
+    }
+
+    fn span(&self, limit: Duration) -> Span {
+        Span::until(limit)
     }
 
     fn program(&self) -> Option<&Program> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::span::Span;
 use super::{Bounds, Sampler, Seen};
 use crate::request::facts::{Facts, LogFacts, Question};
 use crate::spec::{LogRequest, LogSearch, SpecError};
@@ -51,6 +52,10 @@ impl Entries {
 impl Sampler for Entries {
     async fn take(&self, _: Duration) -> Seen {
         Seen::of_the_daemon()
+    }
+
+    fn span(&self, _: Duration) -> Span {
+        Span::AMOUNT
     }
 
     fn injector_question(&self, limit: Duration) -> Option<Question> {

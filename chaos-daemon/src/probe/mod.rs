@@ -4,6 +4,7 @@
 //! The daemon's probes run in a process of their own, the only one of its processes that may open connections; those that run a program
 //! in another one, the only one that may start any (`runner.rs`).
 
+mod address;
 pub mod alert;
 pub mod arguments;
 pub mod command;
@@ -25,7 +26,9 @@ pub mod process;
 pub mod program;
 pub mod prometheus;
 pub mod runner;
+pub mod series;
 pub mod sockets;
+pub mod span;
 pub mod tcp;
 pub mod tls;
 pub mod trust;
@@ -46,6 +49,7 @@ use self::passage::{DEEPEST, is_deeper, read_number, write_number};
 use crate::request::facts::{Facts, Question};
 use crate::spec::SpecError;
 use program::Program;
+use span::Span;
 
 /// How long a probe waits when nobody says.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -99,6 +103,8 @@ checks! {
     Tls(tls::Handshake) = "tls",
     /// How long answers take, over several.
     Latency(latency::Latency) = "latency",
+    /// What share of several requests fails, or how long they take.
+    Series(series::Series) = "series",
     /// This name has an address.
     Dns(dns::Lookup) = "dns",
     /// This MCP server opens a session, and lists its tools.
@@ -140,6 +146,11 @@ trait Sampler: fmt::Display {
     /// Whether what it measures is the time until the answer, in milliseconds.
     fn measures_time(&self) -> bool {
         false
+    }
+
+    /// Between which numbers what it measures is, in a sample that may take `limit`.
+    fn span(&self, limit: Duration) -> Span {
+        if self.measures_time() { Span::until(limit) } else { Span::ANY }
     }
 
     /// What it counts as that there is nothing to measure, if the probe itself says so.
@@ -431,12 +442,39 @@ impl Probe {
         }
     }
 
-    /// Sees that a sample may take as long as it has to, where `field` says how long it may take.
+    /// Sees that a sample may take as long as it has to, where `field` says how long it may take, and that what it measures can be what
+    /// it has to be.
     ///
     /// # Errors
-    /// Says how long it has to be.
+    /// Says how long it has to be, or which bound nothing can keep.
     pub fn fits(&self, field: &str) -> Result<(), SpecError> {
-        self.check.sampler().fits(field, self.timeout)
+        self.check.sampler().fits(field, self.timeout)?;
+        let (span, Bounds { min, max }) = (self.span(), self.bounds);
+        if let Some(min) = min.filter(|min| !span.reaches(*min)) {
+            let problem = format!("--min {min} is never reached: {}", self.measured());
+            return Err(SpecError::new(field, problem));
+        }
+        match max.filter(|max| *max < span.least) {
+            Some(max) => {
+                Err(SpecError::new(field, format!("--max {max} is never kept: {}", self.measured())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Between which numbers what it measures is.
+    pub fn span(&self) -> Span {
+        self.check.sampler().span(self.timeout)
+    }
+
+    /// The same, for people.
+    pub fn measured(&self) -> String {
+        let Span { least, most, reached } = self.span();
+        match reached {
+            false => format!("a sample may take {:?}, and what takes longer is no data", self.timeout),
+            true if most.is_finite() => format!("what {} measures is {least} to {most}", self.check),
+            true => format!("what {} measures is at least {least}", self.check),
+        }
     }
 
     /// The sample of a check that was asked of the injector.

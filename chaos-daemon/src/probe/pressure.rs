@@ -8,6 +8,7 @@ use std::time::Duration;
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
+use super::span::Span;
 use super::{Sampler, Seen, blocking, instruments};
 use crate::spec::SpecError;
 
@@ -136,6 +137,10 @@ impl Sampler for Gauge {
     async fn take(&self, limit: Duration) -> Seen {
         let gauge = *self;
         blocking(limit, move || gauge.read()).await.and_then(|read| read).into()
+    }
+
+    fn span(&self, _: Duration) -> Span {
+        if self.window() == "total" { Span::AMOUNT } else { Span::PERCENT }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::span::Span;
 use super::{Bounds, Sampler, Seen};
 use crate::request::facts::{Facts, ProcessFacts, Question};
 use crate::spec::{ProcessSelector, SpecError, TargetRequest};
@@ -90,6 +91,10 @@ fn float(number: u64) -> f64 {
 impl Sampler for Processes {
     async fn take(&self, _: Duration) -> Seen {
         Seen::of_the_daemon()
+    }
+
+    fn span(&self, _: Duration) -> Span {
+        Span::AMOUNT
     }
 
     fn injector_question(&self, _: Duration) -> Option<Question> {

@@ -8,6 +8,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::address::known;
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::trust::Trust;
@@ -99,7 +100,7 @@ impl Query {
     /// # Errors
     /// Names what makes no sense.
     pub fn parse(url: &str, query: &str, terms: Terms<'_>) -> Result<Self, SpecError> {
-        http::check_address("URL", url)?;
+        let url = known("URL", url)?;
         if query.trim().is_empty() {
             return Err(SpecError::new("QUERY", "missing: give an expression of PromQL"));
         }

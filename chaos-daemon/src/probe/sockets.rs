@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::span::Span;
 use super::{Sampler, Seen, blocking, instruments};
 use crate::spec::SpecError;
 
@@ -154,6 +155,10 @@ impl Sampler for Count {
     async fn take(&self, limit: Duration) -> Seen {
         let count = self.clone();
         blocking(limit, move || count.read()).await.and_then(|read| read).into()
+    }
+
+    fn span(&self, _: Duration) -> Span {
+        Span::AMOUNT
     }
 }
 

@@ -124,6 +124,17 @@ async fn what_is_sent_arrives() {
     }
 }
 
+#[tokio::test]
+async fn an_address_is_sent_as_it_can_be_and_shown_as_it_was_written() {
+    let (url, request) = http_echo().await;
+    let url = format!("{}?query=sum(rate(x{{job=\"a\"}}[1m])) > 0", url.replace("http://", "HTTP://"));
+    let sample = probe(Check::http("url", &url, vec![]).unwrap()).sample().await;
+    let request = request.await.unwrap();
+    let expected = "GET /health?query=sum(rate(x%7Bjob=%22a%22%7D%5B1m%5D))%20%3E%200 HTTP/1.1\r\n";
+    assert!(sample.ok && request.contains(expected), "{request:?} {}", sample.detail);
+    assert!(sample.detail.contains("{job=\"a\"}[1m]"), "{}", sample.detail);
+}
+
 #[test]
 fn a_request_is_understood_and_what_cannot_be_sent_is_named_and_not_repeated() {
     let parse = |method, header: &str, body: Option<&str>| {
@@ -196,6 +207,7 @@ async fn a_tcp_probe_tells_open_from_closed() {
 #[test]
 fn an_address_that_cannot_be_probed_is_named_before_anything_runs() {
     assert!(Check::http("url", "https://example.org", vec![]).is_ok());
+    assert!(Check::http("url", "HTTP://example.org/a b?q={}", vec![]).is_ok());
     for bad in ["", "http://", "https://", "ftp://x", "http:///x", "https:///x", "http://a b", "//x"] {
         assert!(Check::http("url", bad, vec![]).is_err(), "{bad:?} was accepted");
     }

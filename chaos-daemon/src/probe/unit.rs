@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::span::Span;
 use super::{Sampler, Seen};
 use crate::request::facts::{Facts, Question, UnitFacts};
 use crate::spec::{ProcessSelector, SpecError, TargetRequest};
@@ -78,6 +79,10 @@ impl Unit {
 impl Sampler for Unit {
     async fn take(&self, _: Duration) -> Seen {
         Seen::of_the_daemon()
+    }
+
+    fn span(&self, _: Duration) -> Span {
+        Span::AMOUNT
     }
 
     fn injector_question(&self, _: Duration) -> Option<Question> {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use chaos_search::picture::escaped;
 
+use super::document::called;
 use super::{Facts, active};
 use crate::experiment::role::Role;
 use crate::experiment::timeline::Reading;
@@ -29,11 +30,11 @@ struct Span {
     title: String,
 }
 
+/// The row of a sample: a probe has one, whatever it was sampled for.
 fn row_name(role: Role, probe: &str) -> String {
     match role {
-        Role::SteadyState | Role::Method => probe.to_owned(),
+        Role::SteadyState | Role::Method | Role::Recovery => probe.to_owned(),
         Role::Gate => format!("gate {probe}"),
-        Role::Recovery => format!("recovery {probe}"),
         Role::Alert => format!("alert {probe}"),
     }
 }
@@ -42,22 +43,27 @@ fn row_name(role: Role, probe: &str) -> String {
 pub(super) fn chart(recorded: &Recorded) -> String {
     let mut rows: Vec<(String, Vec<Span>)> = Vec::new();
     for (name, from, to) in active(recorded) {
+        let name = called(recorded, name);
         let title = format!("{name}: active from {from:.1} s to {to:.1} s");
         rows.push((format!("fault {name}"), vec![Span { from, to, class: "fault", title }]));
-    }
-    let mut probes: Vec<(Role, &str)> =
-        recorded.samples.iter().map(|sample| (sample.role, sample.probe.as_str())).collect();
-    probes.sort_unstable();
-    probes.dedup();
-    for (role, probe) in probes {
-        let of = |sample: &&Reading| sample.role == role && sample.probe == probe;
-        rows.push((row_name(role, probe), spans(recorded.samples.iter().filter(of))));
     }
     let last = |times: &mut dyn Iterator<Item = f64>| times.fold(0.0, f64::max);
     let end = last(&mut recorded.events.iter().map(|event| event.at_seconds))
         .max(last(&mut recorded.samples.iter().map(|sample| sample.at_seconds)))
         .max(recorded.run.duration_seconds)
         .max(0.001);
+    let mut probes: Vec<String> = Vec::new();
+    for sample in &recorded.samples {
+        let name = row_name(sample.role, &sample.probe);
+        if !probes.contains(&name) {
+            probes.push(name);
+        }
+    }
+    for name in probes {
+        let of = |sample: &&Reading| row_name(sample.role, &sample.probe) == name;
+        let spans = spans(recorded.samples.iter().filter(of), end * LEAST / WIDTH);
+        rows.push((name, spans));
+    }
     let x = |at: f64| NAMES + at.clamp(0.0, end) / end * WIDTH;
     let bottom = ROW * rows.len() as f64;
     let (width, height) = (NAMES + WIDTH + 20.0, bottom + 30.0);
@@ -118,15 +124,21 @@ pub(super) fn chart(recorded: &Recorded) -> String {
     out
 }
 
-/// Samples of one probe as stretches in which they said the same.
-fn spans<'a>(samples: impl Iterator<Item = &'a Reading>) -> Vec<Span> {
+/// Samples of one probe: each from its question to its answer. Of the time between two of them nothing is known, and nothing drawn; those
+/// that say the same and are nearer to each other than can be seen are one stretch.
+fn spans<'a>(samples: impl Iterator<Item = &'a Reading>, seen: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for sample in samples {
-        let class = if sample.met { "met" } else { "unmet" };
+        let class = match (sample.no_data, sample.met) {
+            (true, _) => "blind",
+            (false, true) => "met",
+            (false, false) => "unmet",
+        };
+        let from = (sample.at_seconds - sample.took_seconds).max(0.0);
         match spans.last_mut() {
-            Some(span) if span.class == class => span.to = sample.at_seconds,
+            Some(span) if span.class == class && from - span.to <= seen => span.to = sample.at_seconds,
             _ => spans.push(Span {
-                from: sample.at_seconds,
+                from,
                 to: sample.at_seconds,
                 class,
                 title: format!("{:.1} s: {}", sample.at_seconds, sample.detail),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use chaos_search::picture::escaped;
 
 use super::chart::chart;
+use super::document::called;
 use super::{paragraph, place, verdict, word};
 use crate::server::history::Recorded;
 use crate::server::history::score::score;
@@ -19,16 +20,17 @@ table { border-collapse: collapse; width: 100%; font-size: 14px }
 th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4 }
 th { overflow-wrap: normal }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
-svg .row { fill: #f0f2f4 } svg .fault { fill: #8250df } svg .met { fill: #2da44e } svg .unmet { fill: #cf222e }
+svg .row { fill: #f0f2f4 } svg .fault { fill: #8250df } svg .met { fill: #2da44e } svg .unmet { fill: #cf222e } svg .blind { fill: #8c959f }
 svg .breach { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } svg .time { fill: #57606a }
 .legend { color: #57606a; font-size: 13px } .legend b { font-weight: normal; margin-right: 1.2em }
 .legend b::before { content: \"\"; display: inline-block; width: .8em; height: .8em; margin-right: .4em }
 .legend .fault::before { background: #8250df } .legend .met::before { background: #2da44e } .legend .unmet::before { background: #cf222e }
+.legend .blind::before { background: #8c959f }
 ";
 
 /// What the colours of the chart mean.
 const LEGEND: &str = "<p class=\"legend\"><b class=\"fault\">fault active</b><b class=\"met\">as it should be</b>\
-                      <b class=\"unmet\">not as it should be</b>dashed: a gate was breached</p>\n";
+                      <b class=\"unmet\">not as it should be</b><b class=\"blind\">no data</b>dashed: a gate was breached</p>\n";
 
 /// The report on a run.
 pub fn report(recorded: &Recorded) -> String {
@@ -51,7 +53,12 @@ pub fn report(recorded: &Recorded) -> String {
                 true => format!("{:.0} %", factor.probe_success_percent),
                 false => "not injected".to_owned(),
             };
-            [factor.fault.clone(), factor.fault_type.clone(), factor.weight.to_string(), passed]
+            [
+                called(recorded, &factor.fault).to_owned(),
+                factor.fault_type.clone(),
+                factor.weight.to_string(),
+                passed,
+            ]
         });
         table(&mut out, ["fault", "type", "weight", "probes passed"], rows);
         let rows = score.probes.iter().map(|probe| {
@@ -66,11 +73,11 @@ pub fn report(recorded: &Recorded) -> String {
             format!("{:.3}", event.at_seconds),
             event.time.clone(),
             word(event.kind).to_owned(),
-            event.subject.clone(),
+            called(recorded, &event.subject).to_owned(),
             event.detail.clone(),
         ]
     });
-    table(&mut out, ["seconds", "wall clock", "what", "of", ""], rows);
+    table(&mut out, ["seconds", "wall clock (UTC)", "what", "of", "detail"], rows);
     let unmet: Vec<_> = recorded.samples.iter().filter(|sample| !sample.met).collect();
     let _ = writeln!(out, "<h2>Samples out of bounds: {} of {}</h2>", unmet.len(), recorded.samples.len());
     let rows = unmet.iter().take(SHOWN_SAMPLES).map(|sample| {

@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::active;
+use super::document::{action, called};
 use crate::experiment::Verdict;
 use crate::experiment::role::{Role, Stage};
 use crate::experiment::timeline::{Kind, Occurrence, Reading};
@@ -23,7 +24,7 @@ pub fn report(recorded: &Recorded) -> Value {
     json!({
         "chaoslib-version": "1.0.0",
         "platform": concat!("chaos-daemon ", env!("CARGO_PKG_VERSION")),
-        "node": "",
+        "node": recorded.host.as_deref().unwrap_or_default(),
         "experiment": experiment(recorded),
         "start": local(&run.started_at),
         "end": local(finished),
@@ -91,7 +92,14 @@ fn sampled(sample: &Reading, activity: Value) -> Value {
     let end = sample.time.parse::<jiff::Timestamp>().ok();
     let took = jiff::SignedDuration::try_from_secs_f64(sample.took_seconds).unwrap_or_default();
     let start = end.and_then(|end| end.checked_sub(took).ok());
-    let output = sample.value.map_or_else(|| json!(sample.detail), |value| json!(value));
+    // As Chaos Toolkit has it of a process; what came back of an address is not kept.
+    let output = match (activity["provider"]["type"] == "process", sample.value) {
+        (true, _) => {
+            json!({"status": u8::from(!sample.met), "stdout": format!("{}\n", sample.detail), "stderr": ""})
+        }
+        (false, Some(value)) => json!(value),
+        (false, None) => json!(sample.detail),
+    };
     json!({
         "activity": activity,
         "output": output,
@@ -152,8 +160,10 @@ fn happened(
     let (asked, done) = (find(asked)?, find(done)?);
     let verb = if asked.kind == Kind::Injecting { "inject" } else { "remove" };
     let provider = json!({"type": "process", "path": "chaosctl", "arguments": [verb, fault]});
+    let made_up = json!({"type": "action", "name": format!("{verb} {}", called(recorded, fault)), "provider": provider});
+    let own = action(recorded, fault).filter(|_| asked.kind == Kind::Injecting);
     Some(json!({
-        "activity": {"type": "action", "name": format!("{verb} {fault}"), "provider": provider},
+        "activity": own.cloned().unwrap_or(made_up),
         "output": output,
         "status": status,
         "start": local(&asked.time),
@@ -162,9 +172,9 @@ fn happened(
     }))
 }
 
-/// A time as Chaos Toolkit has it: in UTC, without saying so.
+/// A time with its offset, RFC 3339. Chaos Toolkit writes UTC without saying so.
 fn local(time: &str) -> String {
-    time.trim_end_matches('Z').to_owned()
+    time.strip_suffix('Z').map_or_else(|| time.to_owned(), |time| format!("{time}+00:00"))
 }
 
 fn utc(time: jiff::Timestamp) -> String {

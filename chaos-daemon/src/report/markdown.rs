@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::document::called;
 use super::{paragraph, place, verdict, word};
 use crate::server::history::Recorded;
 use crate::server::history::score::score;
@@ -26,7 +27,7 @@ pub fn report(recorded: &Recorded) -> String {
                 true => format!("{:.0} %", factor.probe_success_percent),
                 false => "not injected".to_owned(),
             };
-            let (fault, kind) = (plain(&factor.fault), plain(&factor.fault_type));
+            let (fault, kind) = (plain(called(recorded, &factor.fault)), plain(&factor.fault_type));
             let _ = writeln!(out, "| {fault} | {kind} | {} | {passed} |", factor.weight);
         }
         let _ = writeln!(out, "\n| probe | passed | samples met |\n|---|---|---|");
@@ -39,7 +40,7 @@ pub fn report(recorded: &Recorded) -> String {
     }
     let _ = writeln!(out, "## What happened\n\n| seconds | wall clock | what | |\n|---|---|---|---|");
     for event in &recorded.events {
-        let told = [event.subject.as_str(), event.detail.as_str()];
+        let told = [called(recorded, &event.subject), event.detail.as_str()];
         let told: Vec<_> = told.into_iter().filter(|text| !text.is_empty()).map(plain).collect();
         let _ = writeln!(
             out,

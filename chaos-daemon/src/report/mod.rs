@@ -1,14 +1,17 @@
 //! The report on a run: from what was recorded to text. Pure: no clock, no file, no network.
 
 mod chart;
+mod document;
 pub mod html;
 pub mod journal;
 pub mod markdown;
 
+use crate::experiment::Verdict;
 use crate::experiment::alert::Alarm;
+use crate::experiment::blind::blind;
 use crate::experiment::role::{Role, Stage};
 use crate::experiment::timeline::{Kind, Occurrence, Reading};
-use crate::server::history::Recorded;
+use crate::server::history::{Recorded, RunFault};
 
 /// What a report tells of a run; times are seconds since it began.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,7 +81,8 @@ fn afterwards(recorded: &Recorded, facts: &Facts<'_>) -> String {
 
 /// Whose run it is, and who has begun it, as far as that is recorded.
 fn whose(recorded: &Recorded) -> impl Iterator<Item = String> {
-    let owner = recorded.owner.as_ref().map(|owner| format!("It is a run of {owner}."));
+    let host = recorded.host.as_ref().map(|host| format!(" on the host {host}")).unwrap_or_default();
+    let owner = recorded.owner.as_ref().map(|owner| format!("It is a run of {owner}{host}."));
     let started = recorded.events.iter().find(|event| event.kind == Kind::Started);
     owner.into_iter().chain(started.map(|started| format!("It was started {}.", started.detail)))
 }
@@ -99,17 +103,19 @@ pub fn paragraph(recorded: &Recorded) -> String {
     if let Some(stage) = run.stage {
         said.push(format!("It was run at {stage} of its blast radius."));
     }
+    said.extend(document::about(recorded));
     for fault in &recorded.faults {
         let (kind, target) = (&fault.fault_type, &fault.target);
+        let called = document::called(recorded, &fault.name);
         said.push(match active(recorded).find(|(name, ..)| *name == fault.name) {
-            Some((name, from, to)) => {
+            Some((_, from, to)) => {
                 let met = fault.met().join("; ");
                 let met = if met.is_empty() { met } else { format!(" ({met})") };
                 format!(
-                    "The fault {name} ({kind} at {target}) was active from {from:.1} s to {to:.1} s{met}."
+                    "The fault {called} ({kind} at {target}) was active from {from:.1} s to {to:.1} s{met}."
                 )
             }
-            None => format!("The fault {} ({kind} at {target}) was not injected.", fault.name),
+            None => format!("The fault {called} ({kind} at {target}) {}.", not_active(recorded, fault)),
         });
     }
     said.push(match (facts.first_unmet, recorded.samples.is_empty()) {
@@ -150,6 +156,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
         });
     }
     said.extend(run.recovery.iter().flat_map(|recovery| &recovery.alerts).map(alarm));
+    said.extend(blind(&recorded.samples).iter().map(|blind| format!("The {blind}.")));
     if let Some(error) = &run.error {
         said.push(format!("What the run says itself: {error}."));
     }
@@ -162,6 +169,24 @@ pub fn paragraph(recorded: &Recorded) -> String {
     ));
     said.extend(run.next.as_ref().map(|next| format!("Next: {next}.")));
     said.join(" ")
+}
+
+/// What there is to say of a fault that was not seen to be active: of a run that broke off, no more than is recorded.
+fn not_active(recorded: &Recorded, fault: &RunFault) -> &'static str {
+    let has =
+        |kind: Kind| recorded.events.iter().any(|event| event.kind == kind && event.subject == fault.name);
+    let is_open = recorded.run.verdict == Some(Verdict::Interrupted);
+    match (is_open, has(Kind::Injecting)) {
+        (true, true) if !has(Kind::InjectionFailed) => {
+            "was asked for; whether it was injected is unknown, for the record ends there"
+        }
+        // Its record, or that there is none, says so.
+        (true, false) if recorded.events.iter().any(|event| event.kind == Kind::Phase) => {
+            "was not asked for as far as the record goes"
+        }
+        (true, false) => "is not known to have been injected: nothing of it is recorded",
+        _ => "was not injected",
+    }
 }
 
 /// What became of an alert, in sentences.

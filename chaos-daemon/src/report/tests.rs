@@ -28,6 +28,7 @@ fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, det
         value: Some(12.5),
         took_seconds: 0.25,
         late_seconds: None,
+        no_data: false,
         detail: detail.into(),
     }
 }
@@ -54,6 +55,7 @@ fn tripped(bad: &str) -> Recorded {
         },
         digest: Some("d1".into()),
         staged: None,
+        host: None,
         document: document.as_object().cloned(),
         faults: vec![RunFault {
             weight: 10,
@@ -266,9 +268,94 @@ fn the_chart_has_a_row_for_each_fault_probe_and_gate_with_what_they_did_in_time(
     // From 1.0 s to 5.5 s of 12.0 s, of 720 from 200 on.
     assert!(chart.contains("<rect class=\"fault\" x=\"260.0\" y=\"4.0\" width=\"270.0\""), "{chart}");
     assert!(chart.contains("<line class=\"breach\" x1=\"500.0\""), "{chart}");
-    // Two samples that say the same are one stretch, from 3 s to 5 s.
-    assert!(chart.contains("<rect class=\"unmet\" x=\"380.0\" y=\"52.0\" width=\"120.0\""), "{chart}");
-    assert_eq!(chart.matches("class=\"unmet\"").count(), 1, "{chart}");
+    // Each from its question to its answer: of the two seconds between them nothing is known.
+    assert!(chart.contains("<rect class=\"unmet\" x=\"365.0\" y=\"52.0\" width=\"15.0\""), "{chart}");
+    assert_eq!(chart.matches("class=\"unmet\"").count(), 2, "{chart}");
+}
+
+#[test]
+fn a_probe_has_one_row_whatever_it_was_sampled_for_and_samples_without_data_are_neither_good_nor_bad() {
+    let mut recorded = tripped("fast");
+    recorded.samples = vec![
+        sample(0.5, "up", Role::SteadyState, Stage::Before, true, "connected"),
+        sample(2.0, "up", Role::Recovery, Stage::During, false, "refused"),
+        Reading { no_data: true, ..sample(3.0, "p95", Role::Gate, Stage::During, true, "late") },
+        sample(9.0, "up", Role::SteadyState, Stage::After, true, "connected"),
+    ];
+    let chart = chart::chart(&recorded);
+    assert_eq!(chart.matches("class=\"row\"").count(), 3, "the fault, up, and the gate: {chart}");
+    for (class, count) in [("met", 2), ("unmet", 1), ("blind", 1)] {
+        assert_eq!(chart.matches(&format!("class=\"{class}\"")).count(), count, "{class}: {chart}");
+    }
+    assert!(
+        paragraph(&recorded).contains("The gate p95 never had data in 1 samples"),
+        "{}",
+        paragraph(&recorded)
+    );
+}
+
+#[test]
+fn an_action_has_its_own_name_and_provider_everywhere_and_the_host_is_named() {
+    let mut recorded = tripped("fast");
+    let provider = json!({"type": "process", "path": "chaosctl",
+        "arguments": {"inject": "latency", "--interface": "eth0", "--delay": "${delay}"}});
+    let document = recorded.document.as_mut().unwrap();
+    document.insert("description".into(), json!("The shop stands a slow database."));
+    document.insert(
+        "method".into(),
+        json!([
+            {"type": "probe", "name": "look", "provider": provider},
+            {"type": "action", "name": "slow database", "provider": provider},
+        ]),
+    );
+    recorded.host = Some("db1.example.org".into());
+    recorded.owner = Some("uid 1000".into());
+    let journal = journal::report(&recorded);
+    assert_eq!(journal["node"], "db1.example.org");
+    let activity = &journal["run"][0]["activity"];
+    assert_eq!((&activity["name"], &activity["provider"]), (&json!("slow database"), &provider));
+    assert_eq!(journal["rollbacks"][0]["activity"]["name"], "remove slow database");
+    for text in [paragraph(&recorded), markdown::report(&recorded), html::report(&recorded)] {
+        for told in [
+            "slow database",
+            "db1.example.org",
+            "The shop stands a slow database.",
+            "The fault slow database (latency at",
+        ] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+    }
+    for text in [markdown::report(&recorded), html::report(&recorded)] {
+        assert!(!text.contains("slow.1"), "{text}");
+    }
+    // Where the document has other faults than the run, nobody guesses.
+    recorded.document.as_mut().unwrap()["method"] = json!([]);
+    assert_eq!(journal::report(&recorded)["run"][0]["activity"]["name"], "inject slow.1");
+}
+
+#[test]
+fn of_a_run_that_broke_off_it_is_said_what_is_known_and_never_what_is_not() {
+    let mut recorded = tripped("fast");
+    recorded.run.verdict = Some(Verdict::Interrupted);
+    let told = |events: usize| {
+        let mut recorded = recorded.clone();
+        recorded.events.truncate(events);
+        paragraph(&recorded)
+    };
+    for (events, said) in [
+        (0, "The fault slow.1 (latency at {\"interface\":\"fast\"}) is not known to have been injected"),
+        (2, "was not asked for as far as the record goes"),
+        (3, "was asked for; whether it was injected is unknown"),
+        (4, "was active from 1.0 s to 12.0 s"),
+    ] {
+        let text = told(events);
+        assert!(text.contains(said), "{events}: {text}");
+        assert!(!text.contains("was not injected"), "{text}");
+    }
+    // Of a run that ended by itself it is known.
+    recorded.run.verdict = Some(Verdict::Refused);
+    recorded.events.truncate(2);
+    assert!(paragraph(&recorded).contains("was not injected."));
 }
 
 #[test]
@@ -277,14 +364,14 @@ fn the_journal_has_what_chaos_toolkit_writes() {
     assert_eq!((&journal["status"], &journal["deviated"]), (&json!("aborted"), &json!(false)));
     assert_eq!(
         (&journal["start"], &journal["end"]),
-        (&json!("2026-02-05T10:00:00.000"), &json!("2026-02-05T10:00:08.000"))
+        (&json!("2026-02-05T10:00:00.000+00:00"), &json!("2026-02-05T10:00:08.000+00:00"))
     );
     let before = &journal["steady_states"]["before"];
     assert_eq!(before["steady_state_met"], true);
     assert_eq!(before["probes"][0]["activity"]["tolerance"], 200, "the activity is that of the document");
     assert_eq!(
         (&before["probes"][0]["start"], &before["probes"][0]["end"]),
-        (&json!("2026-02-05T10:00:00.250"), &json!("2026-02-05T10:00:00.500"))
+        (&json!("2026-02-05T10:00:00.250+00:00"), &json!("2026-02-05T10:00:00.500+00:00"))
     );
     assert_eq!(journal["run"][0]["activity"]["name"], "inject slow.1");
     assert_eq!(

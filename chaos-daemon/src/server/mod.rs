@@ -4,6 +4,7 @@
 
 pub mod budget;
 pub mod catalogue;
+mod diary;
 pub mod history;
 pub mod keys;
 pub mod notes;

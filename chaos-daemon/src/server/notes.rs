@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use super::diary;
 use super::history::{ExperimentResult, Recorded, RunFault};
 use super::registry::{replace, replace_synced};
+use crate::experiment::entry::Entries;
 use crate::experiment::timeline::Occurrence;
 use crate::experiment::{FailureMode, Stage, Verdict};
 use crate::request::WentDown;
@@ -46,17 +48,15 @@ pub struct Note {
     /// Whose it is; root's if it was noted before that was.
     #[serde(default)]
     pub owner: Option<String>,
+    /// The name of the host.
+    #[serde(default)]
+    pub host: Option<String>,
 }
 
 impl Note {
-    /// What is known of a run that a server did not end, found `now`, after a fault has taken the host down if one has.
-    pub fn interrupted(
-        &self,
-        run_id: String,
-        now: jiff::Timestamp,
-        went_down: Option<&WentDown>,
-    ) -> Recorded {
-        let began = self.started_at.parse::<jiff::Timestamp>().unwrap_or(now);
+    /// What is known of a run that a server did not end, after a fault has taken the host down if one has. How long it went on, and what
+    /// was seen until then, its diary has.
+    pub fn interrupted(&self, run_id: String, went_down: Option<&WentDown>) -> Recorded {
         // As its owner, who reads it, calls them.
         let faults: Vec<_> = self.faults.iter().map(|fault| fault.name.as_str()).collect();
         let cause = match went_down.filter(|down| self.faults.contains(&down.fault)) {
@@ -69,7 +69,6 @@ impl Note {
         let run = ExperimentResult {
             experiment_name: self.experiment.clone(),
             verdict: Some(Verdict::Interrupted),
-            duration_seconds: now.duration_since(began).as_secs_f64().max(0.0),
             error: Some(error),
             failure_mode: Some(FailureMode::Interrupted),
             started_at: self.started_at.clone(),
@@ -82,6 +81,7 @@ impl Note {
             digest: self.digest.clone(),
             staged: self.staged.clone(),
             owner: self.owner.clone().or_else(|| Some(Owner::ROOT.to_string())),
+            host: self.host.clone(),
             faults: self.described.clone(),
             events: self.events.clone(),
             ..Recorded::default()
@@ -121,8 +121,22 @@ impl Notes {
         begun
     }
 
-    /// Forgets a run: call it after its result is recorded. Not synced: one that is noted again is known by its handle.
+    /// Begins the diary of a run that is noted; where it cannot be written, it has none.
+    pub async fn diary(&self, run_id: &str) -> Option<Entries> {
+        let (notes, run_id) = (self.clone(), run_id.to_owned());
+        let begun = tokio::task::spawn_blocking(move || diary::begin(notes.directory(), &run_id));
+        begun.await.ok().flatten()
+    }
+
+    fn directory(&self) -> Option<&Path> {
+        self.path.as_deref().and_then(Path::parent)
+    }
+
+    /// Forgets a run and its diary: call it after its result is recorded. Not synced: one that is noted again is known by its handle.
     pub async fn end(&self, run_id: &str) {
+        let (notes, ended) = (self.clone(), run_id.to_owned());
+        let forgotten = tokio::task::spawn_blocking(move || diary::forget(notes.directory(), &ended)).await;
+        self.warn(forgotten.map_err(io::Error::other));
         let run_id = run_id.to_owned();
         let ended = self.change(replace, move |unfinished| drop(unfinished.remove(&run_id))).await;
         self.warn(ended);
@@ -196,6 +210,7 @@ mod tests {
             stage: Stage::try_from(25).ok(),
             staged: Some("s".into()),
             owner: Some("uid 1000".into()),
+            host: None,
         }
     }
 
@@ -239,19 +254,17 @@ mod tests {
 
     #[test]
     fn an_interrupted_run_says_what_is_known() {
-        let recorded = note().interrupted("a".into(), "2026-02-05T10:00:07Z".parse().unwrap(), None);
+        let recorded = note().interrupted("a".into(), None);
         assert_eq!(recorded.staged.as_deref(), Some("s"));
         let result = recorded.run;
         assert_eq!(result.stage.map(Stage::percent), Some(25));
         assert_eq!(result.verdict, Some(Verdict::Interrupted));
-        assert!((result.duration_seconds - 7.0).abs() < 0.001 && !result.success);
+        // Nobody has seen how long it went on.
+        assert!(result.duration_seconds == 0.0 && result.verified.is_none() && !result.success);
         assert!(result.error.unwrap().contains("slow.1"));
         let begun = Occurrence::started("2026-02-05T10:00:00.000Z", "schedule nightly");
         let scheduled = Note { events: vec![begun.clone()], ..note() };
-        assert_eq!(scheduled.interrupted("a".into(), jiff::Timestamp::UNIX_EPOCH, None).events, [begun]);
-        // A clock that was set back is no reason for less than nothing.
-        let result = note().interrupted("a".into(), "2026-02-05T09:00:00Z".parse().unwrap(), None).run;
-        assert!(result.duration_seconds.abs() < 0.001);
+        assert_eq!(scheduled.interrupted("a".into(), None).events, [begun]);
     }
 
     #[test]
@@ -261,8 +274,7 @@ mod tests {
             let down = WentDown { fault, fault_type, words: "took the host down; back 31.0 s later".into() };
             // As the injector tells it.
             let told = WentDown::from_argument(&down.to_argument()).unwrap();
-            let now = "2026-02-05T10:00:07Z".parse().unwrap();
-            note().interrupted("a".into(), now, Some(&told)).run.error.unwrap()
+            note().interrupted("a".into(), Some(&told)).run.error.unwrap()
         };
         let own = error("slow.1");
         assert!(own.starts_with("its fault slow.1 (host_reboot) took the host down; back 31.0 s"), "{own}");

@@ -99,6 +99,9 @@ impl fmt::Display for Live {
             if let Some(value) = sample.value {
                 write!(f, " {value:.1}")?;
             }
+            if sample.no_data {
+                f.write_str(" no data")?;
+            }
             if !sample.met {
                 f.write_str(" not met")?;
             }
@@ -172,6 +175,7 @@ impl Run {
             stage: self.stage,
             staged: self.known.staged.clone(),
             owner: self.known.owner.clone(),
+            host: self.known.host.clone(),
         }
     }
 
@@ -369,6 +373,7 @@ impl Runs {
             digest: Some(digest),
             staged,
             owner: Some(owner.to_string()),
+            host: nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()),
             document: Some(document),
             faults: described(&experiment, &faults),
             events: vec![Occurrence::started(&started_at, &by)],
@@ -401,8 +406,10 @@ impl Runs {
         }
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
+            let entries = runs.notes.diary(&started.run_id).await;
+            let timeline = Arc::clone(&started.timeline);
             let recorder =
-                Recorder::writing(&experiment, started.faults.clone(), Arc::clone(&started.timeline));
+                Recorder::writing(&experiment, started.faults.clone(), timeline).with_entries(entries);
             let names = &started.faults;
             let means = Means { caller, owner, door: &door, prober: &prober, names, recorder: &recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;

@@ -88,6 +88,7 @@ fn what_a_run_does_right_now_fits_into_a_line() {
         value,
         took_seconds: 0.0,
         late_seconds: None,
+        no_data: false,
         detail: String::new(),
     };
     let live = Live {

@@ -350,7 +350,7 @@ async fn how_a_run_goes_is_told_while_it_does_and_not_to_programs() {
     let address = listener.local_addr().unwrap().to_string();
     let mut told = document("told", &address, "4s");
     told["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "guard", "interval": "2s", "op": "gt",
-        "value": 5000, "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
+        "value": 1500, "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
     register(&server, &told).await;
     let run = chaosctl(&server.socket, &["run", "told"]).await;
     assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);

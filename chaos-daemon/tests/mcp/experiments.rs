@@ -179,7 +179,7 @@ async fn a_gate_that_is_breached_already_lets_nothing_be_injected() {
     let (_listener, address) = port().await;
     let mut client = Client::open(&server.socket).await;
     let provider = json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]});
-    let gate = json!({"name": "slow", "op": "gte", "value": 0, "alertAfter": "1m", "provider": provider});
+    let gate = json!({"name": "slow", "op": "gt", "value": 0, "alertAfter": "1m", "provider": provider});
     register(&mut client, guarded("hopeless", &address, gate)).await;
     let (result, failed) = client.call("chaos_run_experiment", json!({"experiment_name": "hopeless"})).await;
     assert!(!failed && result["error"].as_str().unwrap().contains("gate slow: "), "{result}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::chaosctl::chaosctl;
 use crate::client::Client;
 use crate::double::Server;
-use crate::experiments::{document, port, register};
+use crate::experiments::{document, port, register, until};
 
 /// A server with three runs: `holds` held, `denied` could not inject, `holds` held again.
 async fn with_runs() -> (Server, tokio::net::TcpListener) {
@@ -138,7 +138,7 @@ async fn an_operator_searches_and_looks() {
         list(&["--verdict", "held", "--fault", "network_partition", "--since", "1h"]).await.lines().count(),
         2
     );
-    assert!(list(&["--text", "nonetem0"]).await.contains("  failed  denied  "));
+    assert!(list(&["--text", "sch_netem"]).await.contains("  failed  denied  "));
     assert_eq!(list(&["--text", &format!(", pid {}", std::process::id())]).await.lines().count(), 3);
     assert_eq!(list(&["--text", ", pid 0"]).await, "no such run\n");
     assert_eq!(list(&["--until", "2d"]).await, "no such run\n");
@@ -185,7 +185,7 @@ async fn all_runs_together_have_figures_and_each_has_a_score() {
     assert!(!failed, "{all}");
     assert_eq!((&all["runs"], &all["successes"], &all["success_rate"]), (&json!(4), &json!(2), &json!(0.5)));
     assert_eq!(all["verdicts"][0], json!({"name": "held", "runs": 2}));
-    let modes = json!([{"name": "not_steady_before", "runs": 1}, {"name": "target_vanished", "runs": 1}]);
+    let modes = json!([{"name": "injection_refused", "runs": 1}, {"name": "not_steady_before", "runs": 1}]);
     assert_eq!(all["failure_modes"], modes);
     let partition = &all["faults"][0];
     assert_eq!((&partition["name"], &partition["runs"]), (&json!("network_partition"), &json!(3)));
@@ -250,6 +250,65 @@ async fn a_run_that_a_server_did_not_end_is_found_with_its_faults() {
     let server = server.restart().await;
     let mut client = Client::open(&server.socket).await;
     assert_eq!(client.call("chaos_status", json!({})).await.0["total_runs"], 1);
+}
+
+#[tokio::test]
+async fn what_a_run_has_seen_is_known_whatever_becomes_of_its_server() {
+    let server = Server::start().await;
+    let (_listener, address) = port().await;
+    let mut client = Client::open(&server.socket).await;
+    register(&mut client, document("cut off", &address, "10m")).await;
+    let run = json!({"experiment_name": "cut off", "wait_seconds": 0});
+    let (begun, _) = client.call("chaos_run_experiment", run).await;
+    let run_id = begun["run_id"].as_str().unwrap().to_owned();
+    let diary = format!("run-{run_id}.jsonl");
+    let written = || std::fs::read_to_string(server.state().join(&diary)).unwrap_or_default();
+    // The fault was looked at, and a beat has passed.
+    until(|| written().contains("\"affected\":7") || written().contains("packets_affected\":7")).await;
+    let left = [&diary, "runs.json"]
+        .map(|file| (file.to_owned(), std::fs::read(server.state().join(file)).unwrap()));
+    // A server that finds what this one would leave if it died now, and much later.
+    let next = Server::start().await;
+    drop(Client::open(&next.socket).await);
+    for (file, bytes) in left {
+        std::fs::write(next.state().join(file), bytes).unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let next = next.restart().await;
+    let mut asking = Client::open(&next.socket).await;
+    let (told, failed) = asking.call("chaos_get_run", json!({"run_id": run_id, "all_samples": true})).await;
+    assert!(!failed, "{told}");
+    let run = &told["run"];
+    assert_eq!(
+        (&run["verdict"], &run["steady_state_before"]),
+        (&json!("interrupted"), &json!(true)),
+        "{told}"
+    );
+    assert_eq!(run["verified"], json!(["before"]), "{told}");
+    let events: Vec<_> =
+        told["events"].as_array().unwrap().iter().map(|event| event["kind"].as_str().unwrap()).collect();
+    let expected = ["started", "phase", "met", "phase", "injecting", "injected", "phase", "abort"];
+    assert_eq!(events, expected, "{told}");
+    let end = told["events"].as_array().unwrap().last().unwrap()["at_seconds"].as_f64().unwrap();
+    assert_eq!(run["duration_seconds"].as_f64(), Some(end), "the last beat is the end");
+    assert!((0.9..10.0).contains(&end), "{end}");
+    let fault = &told["faults"][0];
+    assert_eq!((&fault["injected"], &fault["effective"]), (&json!(true), &json!(true)), "{told}");
+    assert_eq!(
+        (fault.get("removed_clean"), told.get("resiliency")),
+        (None, None),
+        "nobody has seen that: {told}"
+    );
+    assert!(!told["samples"].as_array().unwrap().is_empty(), "{told}");
+    let shown = chaosctl(&next.socket, &["show", &run_id]).await.stdout;
+    assert!(shown.contains("steady state before: met, after: not verified"), "{shown}");
+    let report = chaosctl(&next.socket, &["report", &run_id]).await.stdout;
+    assert!(report.contains("was active from") && !report.contains("was not injected"), "{report}");
+    // It is told once, and its diary is gone.
+    assert!(!next.state().join(&diary).exists());
+    // One that ends by itself leaves none either.
+    client.call("chaos_stop", json!({"run_id": run_id})).await;
+    until(|| !server.state().join(&diary).exists()).await;
 }
 
 #[tokio::test]

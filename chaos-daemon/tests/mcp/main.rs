@@ -47,6 +47,8 @@ mod schedules;
 #[cfg(test)]
 mod searches;
 #[cfg(test)]
+mod shares;
+#[cfg(test)]
 mod specification;
 #[cfg(test)]
 mod stages;

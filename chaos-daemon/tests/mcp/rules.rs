@@ -28,7 +28,7 @@ async fn an_experiment_without_what_the_policy_requires_does_not_begin_and_a_dry
     assert!(told["error"].as_str().unwrap().contains("needs `environments`"), "{told}");
     assert_eq!(told["plans"][0]["action"], "cut", "the rest of the plan is there all the same: {told}");
 
-    let mut gate = json!({"name": "up", "op": "gt", "value": 5000, "interval": "1s", "noData": "ignore",
+    let mut gate = json!({"name": "up", "op": "gt", "value": 900, "interval": "1s", "noData": "ignore",
         "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}});
     cut["extensions"] = json!([{"name": "chaos-daemon", "environments": ["test"], "rollback_on": [gate]}]);
     register(&mut client, cut.clone()).await;
@@ -84,7 +84,7 @@ async fn a_run_on_a_host_that_comes_to_be_beyond_a_limit_ends_by_it_whatever_its
     let mut client = Client::open(&server.socket).await;
     let mut cut = document("cut", &address, "10m");
     cut["runtime"] = json!({"hypothesis": {"strategy": "after-method-only"}});
-    cut["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "up", "op": "gt", "value": 5000,
+    cut["extensions"] = json!([{"name": "chaos-daemon", "rollback_on": [{"name": "up", "op": "gt", "value": 900,
         "noData": "ignore", "provider": {"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", address]}}]}]);
     register(&mut client, cut).await;
     let ends = async {

@@ -106,6 +106,7 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.code() == Some(6) && said.starts_with("cut: interrupted after"), "{output:?}");
     assert_interrupted(&listed(&daemon)?);
+    assert_known(&daemon)?;
     before.assert_unchanged_within(&[&pair.near], HANG)?;
     // The next run is not kept from running, and ends as it should.
     let mut short = document(&pair);
@@ -114,6 +115,20 @@ fn a_run_whose_server_is_killed_is_interrupted_and_leaves_nothing(_: &Context) -
     mcp.call_tool("chaos_register_experiment", short)?.ok()?;
     assert_eq!(chaosctl(&daemon, &["run", "cut"])?.output()?.status.code(), Some(0), "{}", daemon.log());
     Ok(Outcome::Pass)
+}
+
+/// The run that broke off says what was seen until then: the steady state before, that the fault was active, and no more.
+fn assert_known(daemon: &Daemon) -> Result<(), Error> {
+    let mcp = daemon.mcp()?;
+    let found = mcp.call_tool("chaos_list_runs", json!({"verdict": "interrupted"}))?.ok()?;
+    let told = mcp.call_tool("chaos_get_run", json!({"run_id": found["runs"][0]["run_id"]}))?.ok()?;
+    assert_eq!(told["run"]["steady_state_before"], true, "{told}");
+    assert_eq!(told["faults"][0]["injected"], true, "{told}");
+    assert_eq!(told["faults"][0].get("removed_clean"), None, "{told}");
+    let kinds: Vec<_> =
+        told["events"].as_array().into_iter().flatten().map(|event| event["kind"].clone()).collect();
+    assert!(kinds.contains(&json!("injected")) && kinds.last() == Some(&json!("abort")), "{told}");
+    Ok(())
 }
 
 fn a_run_that_a_signal_meets_in_a_pause_is_interrupted_and_injects_nothing_after_it(

@@ -27,6 +27,8 @@ enum Meanwhile {
     Lost,
     /// Somebody stops the run.
     Stopped,
+    /// Who holds the fault dies, which ends it before its time.
+    Broken,
     /// The server dies, and another is started.
     Killed,
 }
@@ -38,7 +40,6 @@ struct Run {
     /// Whether the steady state is there before.
     steady: bool,
     gate: bool,
-    interface: &'static str,
     lasting: &'static str,
     meanwhile: Meanwhile,
     /// Whether the document says that nobody has to meet the fault: nobody sends to the port.
@@ -51,7 +52,6 @@ const HELD: Run = Run {
     code: 0,
     steady: true,
     gate: false,
-    interface: INTERFACE,
     lasting: "300ms",
     meanwhile: Meanwhile::Nothing,
     may_be_idle: true,
@@ -63,7 +63,7 @@ const RUNS: [Run; 8] = [
     Run { verdict: "unverified", code: 7, may_be_idle: false, ..HELD },
     Run { verdict: "deviated", code: 1, lasting: "3s", meanwhile: Meanwhile::Lost, ..HELD },
     Run { verdict: "refused", code: 2, steady: false, ..HELD },
-    Run { verdict: "failed", code: 3, interface: "no-such", ..HELD },
+    Run { verdict: "failed", code: 3, lasting: "10m", meanwhile: Meanwhile::Broken, ..HELD },
     Run { verdict: "tripped", code: 4, gate: true, lasting: "10m", meanwhile: Meanwhile::Lost, ..HELD },
     Run { verdict: "aborted", code: 5, lasting: "10m", meanwhile: Meanwhile::Stopped, ..HELD },
     Run { verdict: "interrupted", code: 6, lasting: "10m", meanwhile: Meanwhile::Killed, ..HELD },
@@ -83,7 +83,7 @@ impl Run {
             "steady-state-hypothesis": {"title": "it is listened to", "probes": [
                 {"type": "probe", "name": "listened to", "tolerance": 0, "provider": probe}]},
             "method": [{"type": "action", "name": "cut", "may_be_idle": self.may_be_idle, "provider": chaosctl(json!({"inject": "network-partition",
-                "--interface": self.interface, "--protocol": "udp", "--remote-port": PORT, "--name": "cut",
+                "--interface": INTERFACE, "--protocol": "udp", "--remote-port": PORT, "--name": "cut",
                 "--for": self.lasting}))}],
             "rollbacks": [],
             "extensions": [{"name": "chaos-daemon", "rollback_on": gates}],
@@ -110,6 +110,7 @@ impl Run {
             Meanwhile::Stopped => {
                 output(&mut chaosctl(daemon, &["stop", "--experiment", self.verdict])?)?;
             }
+            Meanwhile::Broken => daemon.holders().iter().for_each(|holder| holder.signal(Signal::SIGKILL)),
             Meanwhile::Killed => {
                 let server = daemon.server().ok_or_else(|| Error::Different("no server".into()))?;
                 server.signal(Signal::SIGKILL);

@@ -34,6 +34,7 @@ fn samples(values: &[f64]) -> Vec<Reading> {
         value: value.is_finite().then_some(*value),
         took_seconds: 0.0,
         late_seconds: None,
+        no_data: false,
         detail: String::new(),
     };
     values.iter().enumerate().map(reading).collect()

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::matcher::Matcher;
+use super::address::known;
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::trust::Trust;
@@ -76,7 +77,7 @@ impl Alert {
     /// # Errors
     /// Names what makes no sense.
     pub fn parse(url: &str, trust: Trust, terms: Terms<'_>) -> Result<Self, SpecError> {
-        http::check_address("URL", url)?;
+        let url = known("URL", url)?;
         Self::of(Source::Alertmanager(url.trim_end_matches('/').to_owned(), trust), terms)
     }
 

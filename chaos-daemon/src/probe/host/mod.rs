@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use self::count::Count;
 use self::disk::Disk;
 use self::memory::Memory;
+use super::span::Span;
 use super::{Sampler, Seen, blocking, instruments, late};
 use crate::spec::SpecError;
 
@@ -149,6 +150,12 @@ impl Sampler for Number {
     ///
     /// # Errors
     /// Says how long it has to be.
+    fn span(&self, _: Duration) -> Span {
+        // Of counts root may go beyond what is said to be all.
+        let is_share = self.metric.name().ends_with("_percent") && !matches!(self.metric, Metric::Count(_));
+        if is_share { Span::PERCENT } else { Span::AMOUNT }
+    }
+
     fn fits(&self, field: &str, limit: Duration) -> Result<(), SpecError> {
         let least = self.window.unwrap_or(SHORTEST_WINDOW) * 2;
         if self.metric != Metric::Cpu || limit >= least {

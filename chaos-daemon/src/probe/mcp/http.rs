@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use ureq::Body;
 use ureq::http::Response;
 
+use super::super::address::sent;
 use super::super::credential::Credential;
 use super::super::http::{AUTHORIZATION, agent};
 use super::super::trust::{self, Trust};
@@ -103,7 +104,7 @@ impl Way {
             return Err(late(self.limit));
         }
         let mut request = agent(&self.url, &self.trust, left)?
-            .post(&self.url)
+            .post(sent(&self.url))
             .header("content-type", "application/json")
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", &self.revision);
@@ -132,7 +133,7 @@ impl Way {
         if let Some(id) = &self.id {
             let limit = self.left().max(Duration::from_millis(100));
             let Ok(agent) = agent(&self.url, &self.trust, limit) else { return };
-            let mut request = agent.delete(&self.url).header(SESSION, id);
+            let mut request = agent.delete(sent(&self.url)).header(SESSION, id);
             if let Ok(Some(shown)) = self.shown() {
                 request = request.header(AUTHORIZATION, shown);
             }

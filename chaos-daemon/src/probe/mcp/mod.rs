@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
+use super::address::known;
 use super::credential::Credential;
-use super::http::check_address;
 use super::program::Program;
 use super::trust::Trust;
 use super::{Sampler, Seen, late, milliseconds};
@@ -66,7 +66,7 @@ impl Server {
                     format!("{url:?} is not an address: for a server over stdio give -- PROGRAM ARGUMENTS");
                 Err(SpecError::new(field, problem))
             }
-            Some(url) => check_address(field, url).map(|()| Self::Http(url.to_owned(), trust)),
+            Some(url) => known(field, url).map(|url| Self::Http(url, trust)),
         }
     }
 }

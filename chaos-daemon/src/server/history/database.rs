@@ -273,7 +273,7 @@ impl Database {
     }
 
     fn whole(&self, id: &str) -> Result<Recorded> {
-        let question = format!("SELECT {RUN} FROM run WHERE id = ?");
+        let question = format!("SELECT {RUN}, host FROM run WHERE id = ?");
         let mut recorded = self.connection.query_row(&question, [id], |row| {
             let left_out: i64 = row.get(12)?;
             Ok(Recorded {
@@ -281,6 +281,7 @@ impl Database {
                 digest: row.get(11)?,
                 staged: row.get(16)?,
                 owner: row.get(19)?,
+                host: row.get(20)?,
                 samples_left_out: u64::try_from(left_out).unwrap_or_default(),
                 ..Recorded::default()
             })
@@ -313,7 +314,8 @@ impl Database {
                 detail: row.get(4)?,
             })
         })?;
-        let question = "SELECT at, time, probe, role, stage, met, value, took, detail, late FROM sample";
+        let question =
+            "SELECT at, time, probe, role, stage, met, value, took, detail, late, no_data FROM sample";
         recorded.samples = self.list(id, question, |row| {
             Ok(Reading {
                 at_seconds: row.get(0)?,
@@ -326,6 +328,7 @@ impl Database {
                 took_seconds: row.get(7)?,
                 detail: row.get(8)?,
                 late_seconds: row.get(9)?,
+                no_data: row.get(10)?,
             })
         })?;
         Ok(recorded)
@@ -357,7 +360,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
     let began = run.started_at.parse::<jiff::Timestamp>().unwrap_or_default();
     let document = recorded.document.as_ref().map(|document| Value::Object(document.clone()).to_string());
     let new = change.execute(
-        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         params![
             run.run_id,
             run.experiment_name,
@@ -382,6 +385,7 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             run.verified.and_then(|verified| serde_json::to_string(&verified).ok()),
             recorded.owner().to_string(),
             bytes(recorded, document.as_deref()),
+            recorded.host,
         ],
     )?;
     if new == 0 {
@@ -404,7 +408,8 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             event.detail
         ])?;
     }
-    let mut statement = change.prepare("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut statement =
+        change.prepare("INSERT INTO sample VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (number, sample) in (0_i64..).zip(&recorded.samples) {
         statement.execute(params![
             run.run_id,
@@ -418,7 +423,8 @@ fn insert(change: &Transaction<'_>, recorded: &Recorded) -> Result<bool> {
             sample.value,
             sample.took_seconds,
             sample.detail,
-            sample.late_seconds
+            sample.late_seconds,
+            sample.no_data
         ])?;
     }
     Ok(true)

@@ -116,4 +116,6 @@ pub(super) const MIGRATIONS: &[&str] = &[
     DROP TABLE total;
     ALTER TABLE owned_total RENAME TO total;
     ",
+    "ALTER TABLE sample ADD COLUMN no_data INTEGER NOT NULL DEFAULT 0;",
+    "ALTER TABLE run ADD COLUMN host TEXT;",
 ];

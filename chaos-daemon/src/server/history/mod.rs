@@ -61,7 +61,8 @@ pub struct ExperimentResult {
     pub steady_state_before: bool,
     /// Steady state after the action; likewise.
     pub steady_state_after: bool,
-    /// When the steady state was verified; none in results of before it was recorded, and of an interrupted run.
+    /// When the steady state was verified; none where that is not known: in results of before it was recorded, and of an interrupted run
+    /// without a diary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Stages>,
     /// How long the run took, in seconds.
@@ -184,6 +185,9 @@ pub struct Recorded {
     /// Whose run it was; root's if that was not recorded.
     #[serde(default)]
     pub owner: Option<String>,
+    /// The name of the host that it ran on, if that was recorded.
+    #[serde(default)]
+    pub host: Option<String>,
     /// The document itself, without secrets.
     #[serde(default)]
     pub document: Option<Map<String, Value>>,

@@ -83,7 +83,7 @@ pub struct Score {
 
 /// The score of a run; none when it is not known what happened in it, or what became of the steady state.
 pub fn score(recorded: &Recorded) -> Option<Score> {
-    let is_known = recorded.run.verdict != Some(Verdict::Unverified);
+    let is_known = !matches!(recorded.run.verdict, Some(Verdict::Unverified | Verdict::Interrupted));
     if recorded.events.is_empty() || recorded.faults.is_empty() || !is_known {
         return None;
     }

@@ -16,6 +16,7 @@ fn sample(probe: &str, role: Role, stage: Stage, met: bool) -> Reading {
         value: None,
         took_seconds: 0.0,
         late_seconds: None,
+        no_data: false,
         detail: String::new(),
     }
 }

@@ -43,6 +43,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
     let (digest, document) = of_document(json!({"title": "x", "secrets": {"a": "b"}}).as_object().unwrap());
     let time = || "2026-02-05T10:00:00.100Z".to_owned();
     Recorded {
+        host: Some("db1".into()),
         run,
         digest: Some(digest),
         staged: Some("s".into()),
@@ -76,6 +77,7 @@ fn recorded(run: ExperimentResult) -> Recorded {
             value: Some(1.25),
             took_seconds: 0.001,
             late_seconds: None,
+            no_data: true,
             detail: "connected".into(),
         }],
         samples_left_out: 3,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::diary;
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
 use super::notes::{Note, Notes};
@@ -100,10 +101,14 @@ impl Service {
         store.hand_over(&history);
         let (notes, left) = Notes::open(state_dir);
         if !left.is_empty() {
-            let now = jiff::Timestamp::now();
-            let interrupted = |(run_id, note): (String, Note)| note.interrupted(run_id, now, went_down);
-            history.record_interrupted(left.into_iter().map(interrupted));
+            let interrupted = |(run_id, note): (&String, &Note)| {
+                let mut recorded = note.interrupted(run_id.clone(), went_down);
+                diary::add(&mut recorded, diary::read(state_dir, run_id));
+                recorded
+            };
+            history.record_interrupted(left.iter().map(interrupted));
             notes.save();
+            left.keys().for_each(|run_id| diary::forget(state_dir, run_id));
         }
         let runs = Runs::new(notes, history.clone(), most_runs);
         let (schedules, searches) =

@@ -1,28 +1,32 @@
 //! The words of `chaosctl probe`, of which each kind of probe has its own: as a shell has them, and as documents and callers do.
 
-use std::fmt;
+mod access;
+mod series;
+
 use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 
-use super::alert::{self, Alert};
-use super::command::{self, Command};
-use super::credential::{self, Credential};
-use super::dns::Lookup;
-use super::host::{METRICS, Number};
-use super::kubernetes::{self, Resource, Wanted};
-use super::latency::{Latency, PERCENTILES};
-use super::log::Entries;
-use super::mcp::{Dialogue, Server};
-use super::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
-use super::process::{self, Processes};
-use super::prometheus::{NO_DATA, Query, REDUCERS, Terms};
-use super::sockets::{Count, Filter, PROTOCOLS, STATES};
-use super::tls::Handshake;
-use super::trust::Trust;
-use super::unit::{self, Unit};
-use super::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
+use self::access::{CredentialArgs, TrustArgs};
+use self::series::SeriesArgs;
+use crate::probe::alert::{self, Alert};
+use crate::probe::command::{self, Command};
+use crate::probe::credential::Credential;
+use crate::probe::dns::Lookup;
+use crate::probe::host::{METRICS, Number};
+use crate::probe::kubernetes::{self, Resource, Wanted};
+use crate::probe::latency::{Latency, PERCENTILES};
+use crate::probe::log::Entries;
+use crate::probe::mcp::{Dialogue, Server};
+use crate::probe::pressure::{Gauge, RESOURCES, SHARES, WINDOWS};
+use crate::probe::process::{self, Processes};
+use crate::probe::prometheus::{NO_DATA, Query, REDUCERS, Terms};
+use crate::probe::sockets::{Count, Filter, PROTOCOLS, STATES};
+use crate::probe::tls::Handshake;
+use crate::probe::trust::Trust;
+use crate::probe::unit::{self, Unit};
+use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, http};
 use crate::spec::log::PRIORITIES;
 use crate::spec::options::duration;
 use crate::spec::{LogRequest, SpecError, TargetRequest, size};
@@ -134,6 +138,9 @@ enum CheckArgs {
         #[arg(last = true, value_name = "PROGRAM", conflicts_with_all = ["http", "tcp", "mcp"])]
         program: Vec<String>,
     },
+    /// What share of several requests fails, how long their answers take, or how many there are in a second; each has a connection of its
+    /// own
+    Series(Box<SeriesArgs>),
     /// Whether a name has an address, by one question to a name server
     Dns {
         /// Name, as a whole: no search list is used
@@ -386,73 +393,6 @@ impl WantedArgs {
     }
 }
 
-/// By whose word the server at an https address is who it says.
-#[derive(Debug, Clone, Args)]
-struct TrustArgs {
-    /// CA certificates in PEM by which the server is verified, in place of those that this host trusts; for the daemon below /etc
-    #[arg(long, value_name = "PATH", conflicts_with = "no_verify_tls")]
-    ca_file: Option<String>,
-    /// Believe whoever answers over TLS
-    #[arg(long)]
-    no_verify_tls: bool,
-}
-
-impl TrustArgs {
-    /// What they mean for the server at `url`; none may be given where nothing is verified.
-    fn of(&self, url: Option<&str>) -> Result<Trust, SpecError> {
-        let given = match (&self.ca_file, self.no_verify_tls) {
-            (None, false) => return Ok(Trust::Host),
-            (Some(_), _) => "--ca-file",
-            (None, true) => "--no-verify-tls",
-        };
-        if !url.is_some_and(|url| url.starts_with("https://")) {
-            return Err(SpecError::new(given, "only with an address of https"));
-        }
-        self.trust()
-    }
-
-    /// What they mean for a server that speaks TLS.
-    fn trust(&self) -> Result<Trust, SpecError> {
-        match self.no_verify_tls {
-            true => Ok(Trust::Anyone),
-            false => Trust::file("--ca-file", self.ca_file.as_deref()),
-        }
-    }
-}
-
-/// By what the server at an address knows who asks.
-#[derive(Clone, Args)]
-struct CredentialArgs {
-    /// Bearer token that each request shows: in a document ${name} of its secrets; on a command line anybody can read it in ps
-    #[arg(long, value_name = "TOKEN")]
-    bearer: Option<String>,
-    /// File that has the token in one line; the daemon shows what is in those that its policy names, to whom it says
-    #[arg(long, value_name = "PATH")]
-    bearer_file: Option<String>,
-    /// User and password, in place of a token
-    #[arg(long, value_name = "USER:PASSWORD")]
-    basic: Option<String>,
-    /// File that has both in one line, USER:PASSWORD
-    #[arg(long, value_name = "PATH")]
-    basic_file: Option<String>,
-}
-
-impl fmt::Debug for CredentialArgs {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CredentialArgs").finish_non_exhaustive()
-    }
-}
-
-impl CredentialArgs {
-    /// What they mean for the server at `url`; none may be given where nobody is shown one.
-    fn of(&self, url: Option<&str>, trust: &Trust) -> Result<Option<Credential>, SpecError> {
-        let Self { bearer, bearer_file, basic, basic_file } = self;
-        let (bearer, basic) = (bearer.as_deref(), basic.as_deref());
-        let (bearer_file, basic_file) = (bearer_file.as_deref(), basic_file.as_deref());
-        Credential::parse(credential::Terms { bearer, bearer_file, basic, basic_file }, url, trust)
-    }
-}
-
 fn names<T>(known: &[(&'static str, T)]) -> PossibleValuesParser {
     PossibleValuesParser::new(known.iter().map(|(name, _)| *name))
 }
@@ -490,8 +430,8 @@ fn alert(
     }
 }
 
-/// What is sampled for a latency: the one of these that is given.
-fn timed(
+/// What is sampled, of several: the one of these that is given.
+fn address(
     http: Option<String>,
     tcp: Option<&str>,
     mcp: Option<&str>,
@@ -534,9 +474,10 @@ impl CheckArgs {
                 let url = http.as_deref().or(mcp.as_deref());
                 let trust = trust.of(url)?;
                 let credential = credential.of(url, &trust)?;
-                let check = timed(http, tcp.as_deref(), mcp.as_deref(), program, (trust, credential))?;
+                let check = address(http, tcp.as_deref(), mcp.as_deref(), program, (trust, credential))?;
                 Latency::new(check, samples, percentile.as_deref()).map(Check::Latency)
             }
+            Self::Series(series) => series.check(),
             Self::Dns { name, kind, server, rcode } => {
                 Lookup::parse(&name, kind.as_deref(), server.as_deref(), rcode.as_deref()).map(Check::Dns)
             }

@@ -1,0 +1,166 @@
+//! Checks that say nothing, as far as that is known from the document and the probe: those that are met whatever comes, and those that
+//! nothing could meet. A check that cannot fail is no check.
+
+use regex_syntax::hir::{Hir, HirKind, Look};
+use serde_json::{Value, json};
+
+use super::gate::{Gate, Op, Rule};
+use super::tolerance::{Form, Tolerance};
+use crate::probe::span::Span;
+use crate::probe::{Bounds, Check, Probe};
+use crate::spec::SpecError;
+
+/// What is said of a check that cannot fail.
+const ALWAYS: &str = "so that this cannot fail";
+
+/// Refuses a tolerance, which stands at `path`, that says nothing of what a probe of this form returns.
+///
+/// # Errors
+/// Why it says nothing, and what would.
+pub(super) fn tolerance(path: &str, tolerance: &Tolerance, form: Form) -> Result<(), SpecError> {
+    let wrong = |problem: String| Err(SpecError::new(path, problem));
+    if let Tolerance::Regex { pattern, .. } = tolerance
+        && is_in_every_text(pattern.as_str())
+    {
+        return wrong(format!("{:?} is found in every text, also in none, {ALWAYS}", pattern.as_str()));
+    }
+    if let Tolerance::Range { bounds: (low, high), .. } = tolerance
+        && *low <= f64::MIN
+        && *high >= f64::MAX
+    {
+        return wrong(format!("every number is within {low:e} to {high:e}, {ALWAYS}"));
+    }
+    let Some(outputs) = all(tolerance, form) else { return Ok(()) };
+    let met = outputs.filter(|output| tolerance.judge(output).is_ok()).count();
+    let (which, out_of) = of(form);
+    match met {
+        0 => wrong(format!("never met: {which}; {}", instead(tolerance, form))),
+        // An answer that does not come is not met, whatever would be.
+        _ if met == out_of && form == Form::Process => wrong(format!("always met: {which}, {ALWAYS}")),
+        _ => Ok(()),
+    }
+}
+
+/// Everything that a probe of this form can return, as far as the tolerance looks at it; `None` where that is not known.
+fn all(tolerance: &Tolerance, form: Form) -> Option<impl Iterator<Item = Value>> {
+    let status = || Some("status");
+    let looks_at = match tolerance {
+        Tolerance::Equal(_) | Tolerance::List(_) => status(),
+        Tolerance::Range { target, .. } | Tolerance::Regex { target, .. } => target.as_deref(),
+        Tolerance::JsonPath { target, path, .. } => {
+            let path = path.to_string();
+            let only_status = path == "$.status" || path == "$['status']" || path == "$[\"status\"]";
+            target.as_deref().or_else(status).filter(|_| target.is_some() || only_status)
+        }
+    }?;
+    let known = match (form, looks_at) {
+        (_, "status") => true,
+        (Form::Process, "stderr") => true,
+        // Text for people, with its time: a number it never is.
+        (Form::Process, "stdout") => matches!(tolerance, Tolerance::Range { .. }),
+        _ => false,
+    };
+    let statuses = match form {
+        Form::Process => 0..=1,
+        Form::Command => -64..=255,
+        Form::Http => 100..=999,
+    };
+    let output = move |status: i32| match form {
+        Form::Http => json!({"status": status, "headers": {}, "body": ""}),
+        Form::Process | Form::Command => json!({"status": status, "stdout": "ok: connected\n", "stderr": ""}),
+    };
+    known.then(|| statuses.map(output))
+}
+
+/// What probes of this form return, for people, and how many statuses there are.
+fn of(form: Form) -> (&'static str, usize) {
+    match form {
+        Form::Process => ("chaosctl probe ends with 0 or 1, and writes a line for people to stdout alone", 2),
+        Form::Command => ("a program ends with 0 to 255, or by a signal", 320),
+        Form::Http => ("a status of HTTP is a whole number from 100 to 999", 900),
+    }
+}
+
+/// What would say something.
+fn instead(tolerance: &Tolerance, form: Form) -> &'static str {
+    match (form, tolerance) {
+        (Form::Process, Tolerance::Range { .. }) => "give 0, and the bounds as --min and --max of the probe",
+        (Form::Process, _) => "give 0, and what is right as options of the probe, such as --status 200",
+        (Form::Command, _) => "give 0, or what of stdout is right",
+        (Form::Http, _) => "give a status, such as 200",
+    }
+}
+
+/// Refuses a gate, whose parts stand in `at`, that nothing breaches, or everything.
+///
+/// # Errors
+/// Why it says nothing, and what would.
+pub(super) fn gate(at: &str, gate: &Gate) -> Result<(), SpecError> {
+    match &gate.rule {
+        Rule::Compare { op, value, .. } => comparison(at, &gate.probe, *op, *value),
+        Rule::Tolerance(_) => {
+            let ignores = !gate.no_data_is_breach;
+            let only_connects =
+                matches!(gate.probe.check, Check::Tcp(_)) && gate.probe.bounds == Bounds::default();
+            match ignores && only_connects {
+                true => Err(SpecError::new(
+                    format!("{at}.noData"),
+                    "a port that accepts nothing is no data, which is ignored here: nothing could breach this gate; leave it out",
+                )),
+                false => Ok(()),
+            }
+        }
+    }
+}
+
+fn comparison(at: &str, probe: &Probe, op: Op, value: f64) -> Result<(), SpecError> {
+    let (can_breach, can_be_well) = outcomes(op, value, probe.span());
+    let problem = match (can_breach, can_be_well) {
+        (true, true) => return Ok(()),
+        (false, _) => "nothing could breach this gate: give a value within that, or a longer interval",
+        (true, false) => "everything breaches this gate: give a value within that",
+    };
+    Err(SpecError::new(
+        format!("{at}.value"),
+        format!("{value} with {}: {}; {problem}", op.name(), probe.measured()),
+    ))
+}
+
+/// Whether the comparison can be true of something in this span, and whether it can be false.
+fn outcomes(op: Op, value: f64, span: Span) -> (bool, bool) {
+    let (above, at_least) = (span.most > value, span.reaches(value));
+    let (below, at_most) = (span.least < value, span.least <= value);
+    match op {
+        Op::Gt => (above, at_most),
+        Op::Gte => (at_least, below),
+        Op::Lt => (below, at_least),
+        Op::Lte => (at_most, above),
+    }
+}
+
+/// Whether an expression is found in every text, because it is found in nothing where a text begins or ends.
+pub(crate) fn is_in_every_text(pattern: &str) -> bool {
+    let Ok(hir) = regex_syntax::parse(pattern) else { return false };
+    [true, false].into_iter().any(|start| is_empty(&hir, start))
+}
+
+/// Whether it is found in nothing at the start of every text, or at the end of every text.
+fn is_empty(hir: &Hir, start: bool) -> bool {
+    match hir.kind() {
+        HirKind::Empty => true,
+        HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Look(look) => match look {
+            Look::Start | Look::StartLF | Look::StartCRLF => start,
+            Look::End | Look::EndLF | Look::EndCRLF => !start,
+            _ => false,
+        },
+        HirKind::Repetition(repeated) => repeated.min == 0 || is_empty(&repeated.sub, start),
+        HirKind::Capture(captured) => is_empty(&captured.sub, start),
+        HirKind::Concat(parts) => parts.iter().all(|part| is_empty(part, start)),
+        HirKind::Alternation(parts) => parts.iter().any(|part| is_empty(part, start)),
+    }
+}
+
+#[cfg(test)]
+#[path = "futile_tests.rs"]
+mod tests;
