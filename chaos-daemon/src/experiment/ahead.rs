@@ -1,6 +1,5 @@
 //! What the injector would do for each fault of an experiment, asked before anything is done.
 
-use super::driver::{Means, unexpected};
 use super::{Experiment, Impact};
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
@@ -51,10 +50,14 @@ pub async fn plan_all(
 }
 
 /// Which faults of a run that is about to begin would be refused, and why, for people.
-pub(super) async fn refused(experiment: &Experiment, means: &Means<'_>) -> Vec<(ErrorCode, String)> {
-    let names = experiment.faults().filter_map(|(index, ..)| means.name(index)).collect();
+pub(super) async fn refused(
+    experiment: &Experiment,
+    names: Vec<QualifiedName>,
+    door: &Door,
+    caller: Caller,
+) -> Vec<(ErrorCode, String)> {
     let refusal = |code, text: &str| (code, experiment.variables.hide(text));
-    match plan_all(experiment, names, means.door, true, means.caller).await {
+    match plan_all(experiment, names, door, true, caller).await {
         Ok(all) => all
             .into_iter()
             .filter_map(|ahead| {
@@ -64,6 +67,14 @@ pub(super) async fn refused(experiment: &Experiment, means: &Means<'_>) -> Vec<(
             .collect(),
         Err(error) => vec![refusal(error.code, &format!("its faults cannot be planned: {error}"))],
     }
+}
+
+/// An answer that does not belong to the question: what was done is unknown.
+pub(crate) fn unexpected(reply: &Reply) -> ApiError {
+    ApiError::new(
+        ErrorCode::Unavailable,
+        format!("the injector's answer does not fit the question: {reply:?}"),
+    )
 }
 
 /// What the plan of a fault cannot say yet: what an earlier action does to its processes.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::activity::Deed;
 use super::ahead::refused;
+pub(crate) use super::ahead::unexpected;
 use super::alert::{self, Change};
 use super::document::Experiment;
 use super::ending::{Ending, Fate, Progress};
@@ -29,7 +30,7 @@ use crate::probe::prober::Prober;
 use crate::probe::{NoData, Sample};
 use crate::request::evidence::words::why_idle;
 use crate::request::wire::Door;
-use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, Removal, Reply};
+use crate::request::{Caller, Evidence, FaultState, FaultStatus, Removal};
 use crate::spec::{FaultName, Owner, QualifiedName};
 
 /// How long after a sample the steady state is sampled again, to see when a system is gone and when it is back.
@@ -242,7 +243,9 @@ impl<'a> Run<'a> {
                 ready => Event::Sampled(ready),
             };
             let ready = ready(experiment, means.prober, means.recorder).map(judged);
-            let both = futures_util::future::join(refused(experiment, means), ready);
+            let names = experiment.faults().filter_map(|(index, ..)| means.name(index)).collect();
+            let both =
+                futures_util::future::join(refused(experiment, names, means.door, means.caller), ready);
             self.given_up.push(both.map(|(refused, ready)| Happened::Ready(refused, ready)).boxed());
             return;
         }
@@ -578,14 +581,6 @@ impl<'a> Run<'a> {
         let way_out = "see to its target, or say may_be_idle: true of the action";
         Some(format!("the fault of {:?} acted on nothing: {why} ({way_out})", activity.name))
     }
-}
-
-/// An answer that does not belong to the question: what was done is unknown.
-pub(crate) fn unexpected(reply: &Reply) -> ApiError {
-    ApiError::new(
-        ErrorCode::Unavailable,
-        format!("the injector's answer does not fit the question: {reply:?}"),
-    )
 }
 
 /// What removals left behind, for people.

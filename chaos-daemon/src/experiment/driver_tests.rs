@@ -9,7 +9,7 @@ use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
 use crate::request::evidence::Met;
 use crate::request::wire::Desk;
-use crate::request::{PlanReport, Request};
+use crate::request::{PlanReport, Reply, Request};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultType, QualifiedName};
 

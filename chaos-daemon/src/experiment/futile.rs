@@ -1,7 +1,6 @@
 //! Checks that say nothing, as far as that is known from the document and the probe: those that are met whatever comes, and those that
 //! nothing could meet. A check that cannot fail is no check.
 
-use regex_syntax::hir::{Hir, HirKind, Look};
 use serde_json::{Value, json};
 
 use super::gate::{Gate, Op, Rule};
@@ -9,6 +8,7 @@ use super::tolerance::{Form, Tolerance};
 use crate::probe::span::Span;
 use crate::probe::{Bounds, Check, Probe};
 use crate::spec::SpecError;
+use crate::spec::expression::is_in_every_text;
 
 /// What is said of a check that cannot fail.
 const ALWAYS: &str = "so that this cannot fail";
@@ -135,29 +135,6 @@ fn outcomes(op: Op, value: f64, span: Span) -> (bool, bool) {
         Op::Gte => (at_least, below),
         Op::Lt => (below, at_least),
         Op::Lte => (at_most, above),
-    }
-}
-
-/// Whether an expression is found in every text, because it is found in nothing where a text begins or ends.
-pub(crate) fn is_in_every_text(pattern: &str) -> bool {
-    let Ok(hir) = regex_syntax::parse(pattern) else { return false };
-    [true, false].into_iter().any(|start| is_empty(&hir, start))
-}
-
-/// Whether it is found in nothing at the start of every text, or at the end of every text.
-fn is_empty(hir: &Hir, start: bool) -> bool {
-    match hir.kind() {
-        HirKind::Empty => true,
-        HirKind::Literal(_) | HirKind::Class(_) => false,
-        HirKind::Look(look) => match look {
-            Look::Start | Look::StartLF | Look::StartCRLF => start,
-            Look::End | Look::EndLF | Look::EndCRLF => !start,
-            _ => false,
-        },
-        HirKind::Repetition(repeated) => repeated.min == 0 || is_empty(&repeated.sub, start),
-        HirKind::Capture(captured) => is_empty(&captured.sub, start),
-        HirKind::Concat(parts) => parts.iter().all(|part| is_empty(part, start)),
-        HirKind::Alternation(parts) => parts.iter().any(|part| is_empty(part, start)),
     }
 }
 

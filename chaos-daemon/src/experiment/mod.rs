@@ -12,7 +12,7 @@ mod durations;
 pub mod ending;
 pub mod entry;
 pub mod failure;
-pub(crate) mod futile;
+mod futile;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzed;
 pub mod gate;

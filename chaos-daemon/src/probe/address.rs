@@ -27,8 +27,8 @@ pub(super) fn known(field: &str, url: &str) -> Result<String, SpecError> {
     }
 }
 
-/// The address as it is sent: what has no place in a path or a query as it is stands there in percent, as RFC 3986 has it, and a
-/// fragment is not sent. What is in percent already stays.
+/// The address as it is sent. What has no place in a path or a query stands there in percent, as RFC 3986 has it; what does already
+/// stays. A fragment is not sent.
 pub(super) fn sent(url: &str) -> String {
     let start = url.find("://").map_or(0, |scheme| scheme + 3);
     let end = url[start..].find(['/', '?', '#']).map_or(url.len(), |end| start + end);

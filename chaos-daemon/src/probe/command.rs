@@ -10,9 +10,8 @@ use tokio::time::timeout;
 
 use super::program::{Program, keep};
 use super::{Sampler, Seen};
-use crate::experiment::futile::is_in_every_text;
 use crate::spec::SpecError;
-use crate::spec::expression::expression;
+use crate::spec::expression::{expression, is_in_every_text};
 
 /// How long the output of a program that has ended is waited for, when somebody whom it has left behind keeps it open.
 const LAST_WORDS: Duration = Duration::from_millis(200);

@@ -442,8 +442,8 @@ impl Probe {
         }
     }
 
-    /// Sees that a sample may take as long as it has to, where `field` says how long it may take, and that what it measures can be what
-    /// it has to be.
+    /// Sees that a sample may take as long as it has to, where `field` says how long it may take. What it measures can be within its
+    /// bounds, too.
     ///
     /// # Errors
     /// Says how long it has to be, or which bound nothing can keep.

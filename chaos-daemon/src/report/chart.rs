@@ -52,18 +52,7 @@ pub(super) fn chart(recorded: &Recorded) -> String {
         .max(last(&mut recorded.samples.iter().map(|sample| sample.at_seconds)))
         .max(recorded.run.duration_seconds)
         .max(0.001);
-    let mut probes: Vec<String> = Vec::new();
-    for sample in &recorded.samples {
-        let name = row_name(sample.role, &sample.probe);
-        if !probes.contains(&name) {
-            probes.push(name);
-        }
-    }
-    for name in probes {
-        let of = |sample: &&Reading| row_name(sample.role, &sample.probe) == name;
-        let spans = spans(recorded.samples.iter().filter(of), end * LEAST / WIDTH);
-        rows.push((name, spans));
-    }
+    rows.extend(probes(recorded, end));
     let x = |at: f64| NAMES + at.clamp(0.0, end) / end * WIDTH;
     let bottom = ROW * rows.len() as f64;
     let (width, height) = (NAMES + WIDTH + 20.0, bottom + 30.0);
@@ -124,8 +113,25 @@ pub(super) fn chart(recorded: &Recorded) -> String {
     out
 }
 
-/// Samples of one probe: each from its question to its answer. Of the time between two of them nothing is known, and nothing drawn; those
-/// that say the same and are nearer to each other than can be seen are one stretch.
+/// A row for each probe, in the order of their first samples, of a chart that ends then.
+fn probes(recorded: &Recorded, end: f64) -> Vec<(String, Vec<Span>)> {
+    let mut names: Vec<String> = Vec::new();
+    for sample in &recorded.samples {
+        let name = row_name(sample.role, &sample.probe);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let row = |name: String| {
+        let of = |sample: &&Reading| row_name(sample.role, &sample.probe) == name;
+        let spans = spans(recorded.samples.iter().filter(of), end * LEAST / WIDTH);
+        (name, spans)
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// Samples of one probe, each from its question to its answer. Of the time between two nothing is known, and nothing drawn. Those that
+/// say the same, and are too near to each other to be told apart, are one stretch.
 fn spans<'a>(samples: impl Iterator<Item = &'a Reading>, seen: f64) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for sample in samples {

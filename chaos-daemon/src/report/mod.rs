@@ -104,20 +104,7 @@ pub fn paragraph(recorded: &Recorded) -> String {
         said.push(format!("It was run at {stage} of its blast radius."));
     }
     said.extend(document::about(recorded));
-    for fault in &recorded.faults {
-        let (kind, target) = (&fault.fault_type, &fault.target);
-        let called = document::called(recorded, &fault.name);
-        said.push(match active(recorded).find(|(name, ..)| *name == fault.name) {
-            Some((_, from, to)) => {
-                let met = fault.met().join("; ");
-                let met = if met.is_empty() { met } else { format!(" ({met})") };
-                format!(
-                    "The fault {called} ({kind} at {target}) was active from {from:.1} s to {to:.1} s{met}."
-                )
-            }
-            None => format!("The fault {called} ({kind} at {target}) {}.", not_active(recorded, fault)),
-        });
-    }
+    said.extend(recorded.faults.iter().map(|fault| told(recorded, fault)));
     said.push(match (facts.first_unmet, recorded.samples.is_empty()) {
         (_, true) => "No sample is recorded.".to_owned(),
         (None, _) => "No sample was out of bounds once a fault was active.".to_owned(),
@@ -169,6 +156,20 @@ pub fn paragraph(recorded: &Recorded) -> String {
     ));
     said.extend(run.next.as_ref().map(|next| format!("Next: {next}.")));
     said.join(" ")
+}
+
+/// What became of a fault, in a sentence.
+fn told(recorded: &Recorded, fault: &RunFault) -> String {
+    let (kind, target) = (&fault.fault_type, &fault.target);
+    let called = document::called(recorded, &fault.name);
+    match active(recorded).find(|(name, ..)| *name == fault.name) {
+        Some((_, from, to)) => {
+            let met = fault.met().join("; ");
+            let met = if met.is_empty() { met } else { format!(" ({met})") };
+            format!("The fault {called} ({kind} at {target}) was active from {from:.1} s to {to:.1} s{met}.")
+        }
+        None => format!("The fault {called} ({kind} at {target}) {}.", not_active(recorded, fault)),
+    }
 }
 
 /// What there is to say of a fault that was not seen to be active: of a run that broke off, no more than is recorded.

@@ -159,6 +159,12 @@ impl Run {
         self.stop.send_replace(());
     }
 
+    /// Who writes down what happens in it.
+    async fn recorder(&self, experiment: &Experiment, notes: &Notes) -> Recorder {
+        let entries = notes.diary(&self.run_id).await;
+        Recorder::writing(experiment, self.faults.clone(), Arc::clone(&self.timeline)).with_entries(entries)
+    }
+
     /// What was sampled by now.
     pub fn samples(&self) -> Vec<Reading> {
         self.timeline.lock().unwrap_or_else(PoisonError::into_inner).samples.clone()
@@ -373,7 +379,7 @@ impl Runs {
             digest: Some(digest),
             staged,
             owner: Some(owner.to_string()),
-            host: nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()),
+            host: host(),
             document: Some(document),
             faults: described(&experiment, &faults),
             events: vec![Occurrence::started(&started_at, &by)],
@@ -406,10 +412,7 @@ impl Runs {
         }
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
-            let entries = runs.notes.diary(&started.run_id).await;
-            let timeline = Arc::clone(&started.timeline);
-            let recorder =
-                Recorder::writing(&experiment, started.faults.clone(), timeline).with_entries(entries);
+            let recorder = started.recorder(&experiment, &runs.notes).await;
             let names = &started.faults;
             let means = Means { caller, owner, door: &door, prober: &prober, names, recorder: &recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
@@ -461,6 +464,11 @@ impl Runs {
         runs.insert(run.run_id.clone(), run.clone());
         Ok(())
     }
+}
+
+/// The name of this host.
+fn host() -> Option<String> {
+    nix::unistd::gethostname().ok()?.into_string().ok()
 }
 
 fn not_found(text: String) -> ApiError {

@@ -1,6 +1,7 @@
 //! Regular expressions that callers give, bounded in length and in what they are compiled to: a document may have a hundred.
 
 use regex::{Regex, RegexBuilder};
+use regex_syntax::hir::{Hir, HirKind, Look};
 
 use super::SpecError;
 
@@ -28,6 +29,29 @@ pub fn expression(field: &str, given: &str) -> Result<Regex, SpecError> {
             wrong(format!("{given:?} is not an expression known here: {reason}"))
         }
     })
+}
+
+/// Whether an expression is found in every text, because it is found in nothing where a text begins or ends.
+pub fn is_in_every_text(pattern: &str) -> bool {
+    let Ok(hir) = regex_syntax::parse(pattern) else { return false };
+    [true, false].into_iter().any(|start| is_empty(&hir, start))
+}
+
+/// Whether it is found in nothing at the start of every text, or at the end of every text.
+fn is_empty(hir: &Hir, start: bool) -> bool {
+    match hir.kind() {
+        HirKind::Empty => true,
+        HirKind::Literal(_) | HirKind::Class(_) => false,
+        HirKind::Look(look) => match look {
+            Look::Start | Look::StartLF | Look::StartCRLF => start,
+            Look::End | Look::EndLF | Look::EndCRLF => !start,
+            _ => false,
+        },
+        HirKind::Repetition(repeated) => repeated.min == 0 || is_empty(&repeated.sub, start),
+        HirKind::Capture(captured) => is_empty(&captured.sub, start),
+        HirKind::Concat(parts) => parts.iter().all(|part| is_empty(part, start)),
+        HirKind::Alternation(parts) => parts.iter().any(|part| is_empty(part, start)),
+    }
 }
 
 #[cfg(test)]

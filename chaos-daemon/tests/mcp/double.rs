@@ -259,16 +259,7 @@ impl Double {
                 });
                 planned.map_or_else(Reply::Error, |plan| Reply::Planned(Box::new(plan)))
             }
-            Request::PlanAll { faults, in_run, .. } => {
-                let plan = |fault: &Planned| {
-                    // Of a run it is no news: the tests say what is done.
-                    if !in_run {
-                        self.note(format!("plan {}", fault.name.name));
-                    }
-                    self.plan(&fault.fault)
-                };
-                Reply::PlannedAll(faults.iter().map(plan).collect())
-            }
+            Request::PlanAll { faults, in_run, .. } => self.plan_all(&faults, in_run),
             Request::Remove { name, caller } => {
                 self.note(format!("remove {}", name.name));
                 let name = meant(&name, caller);
@@ -365,6 +356,14 @@ impl Double {
             let ended = FaultStatus { state: FaultState::Ended, ..status(&name, &fault, since) };
             self.ended.lock().unwrap().insert(name, ended);
         }
+    }
+
+    /// Of a run it is no news: the tests say what is done.
+    fn plan_all(&self, faults: &[Planned], in_run: bool) -> Reply {
+        for fault in faults.iter().filter(|_| !in_run) {
+            self.note(format!("plan {}", fault.name.name));
+        }
+        Reply::PlannedAll(faults.iter().map(|fault| self.plan(&fault.fault)).collect())
     }
 
     fn plan(&self, fault: &FaultRequest) -> Result<PlanReport, ApiError> {
