@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chaos_daemon::mcp;
+use chaos_daemon::policy::limits::Recent;
 use chaos_daemon::policy::logs::LogRule;
 use chaos_daemon::policy::{Asked, Intent, Policy};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
@@ -335,7 +336,16 @@ impl Double {
         policy.spare_production_in(&aimed)?;
         let active = self.active.lock().unwrap().len();
         let who = &caller.into();
-        policy.permit(&Asked { who, fault: &parsed, active, recent: Recent::default(), intent, now: Timestamp::now() }).map(drop)
+        policy
+            .permit(&Asked {
+                who,
+                fault: &parsed,
+                active,
+                recent: Recent::default(),
+                intent,
+                now: Timestamp::now(),
+            })
+            .map(drop)
     }
 
     /// Whether this fault is on an interface: of sticky0 it takes 5 s to remove one, and of glued0 for ever.
