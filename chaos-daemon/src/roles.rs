@@ -24,7 +24,7 @@ use crate::injector::child::CHILD_FD;
 use crate::injector::manager::ServiceManager;
 use crate::injector::recover::{RecoverError, recover};
 use crate::injector::reload::PolicySource;
-use crate::injector::runtime::RuntimeError;
+use crate::injector::runtime::{RuntimeError, SocketOfRole};
 use crate::injector::{self, AttachChoice, InjectorError, Options, alerts};
 use crate::mcp;
 use crate::policy::PolicyError;
@@ -36,8 +36,9 @@ use crate::residue::{self, Scope};
 use crate::sabotage::{self, UnknownSabotage};
 use crate::server::budget;
 use crate::server::history::{KEPT_BYTES, KEPT_RUNS, Retention};
+use crate::server::places::{MOST_CONNECTIONS, MOST_OF_ONE};
 use crate::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
-use crate::server::{ServerError, ServerOptions, VsockOptions};
+use crate::server::{ServerError, ServerOptions};
 use crate::spec::SpecError;
 
 /// Where an installed daemon keeps what outlives a boot.
@@ -132,7 +133,7 @@ enum Command {
 #[derive(clap::Args)]
 struct Server {
     #[arg(long)]
-    listener_fd: i32,
+    arrivals_fd: i32,
     #[arg(long)]
     door_fd: i32,
     #[arg(long)]
@@ -141,12 +142,10 @@ struct Server {
     runner_fd: Option<i32>,
     #[arg(long)]
     state_dir: PathBuf,
-    #[arg(long)]
-    vsock_fd: Option<i32>,
-    #[arg(long)]
-    vsock_cid: Vec<u32>,
     #[arg(long, value_parser = WentDown::from_argument)]
     went_down: Option<WentDown>,
+    #[command(flatten)]
+    connections: Connections,
     #[command(flatten)]
     runs: Runs,
 }
@@ -179,6 +178,9 @@ struct Run {
     /// says.
     #[arg(long)]
     socket_group: Option<String>,
+    /// One more socket in the runtime directory, by which nobody is more than of this role; may be repeated.
+    #[arg(long = "role-socket", value_name = "ROLE=NAME[:GROUP]")]
+    sockets: Vec<SocketOfRole>,
     /// Also listen on this vsock port, for the context ids given by --vsock-cid.
     #[arg(long, requires = "vsock_cid")]
     vsock_port: Option<u32>,
@@ -195,7 +197,16 @@ struct Run {
     #[arg(long, value_enum, default_value = "auto")]
     attach: Attach,
     #[command(flatten)]
+    connections: Connections,
+    #[command(flatten)]
     runs: Runs,
+}
+
+#[derive(clap::Args)]
+struct Connections {
+    /// How many connections one user, or one vsock context, may have at once, of 256 in all.
+    #[arg(long, value_name = "N", default_value_t = MOST_OF_ONE, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CONNECTIONS)))]
+    user_connections: u32,
 }
 
 /// Runs of experiments: how many at once, and how much history there is.
@@ -329,6 +340,7 @@ impl Run {
             policy,
             policy_source,
             socket_group: self.socket_group,
+            sockets: self.sockets,
             vsock: self.vsock_port.map(|port| (port, self.vsock_cid)),
             alerts: self.alert_webhook.map(|address| (address, self.alert_webhook_token_file)),
             attach,
@@ -336,6 +348,7 @@ impl Run {
             keep_megabytes: self.runs.keep_megabytes,
             keep_days: self.runs.keep_days,
             most_runs: self.runs.most_runs,
+            connections: self.connections.user_connections,
         };
         Ok(injector::run(&options, manager)?)
     }
@@ -343,30 +356,20 @@ impl Run {
 
 impl Server {
     fn run(self) -> Result<(), Failure> {
-        let Self {
-            listener_fd,
-            door_fd,
-            prober_fd,
-            runner_fd,
-            state_dir,
-            vsock_fd,
-            vsock_cid,
-            went_down,
-            runs,
-        } = self;
+        let Self { arrivals_fd, door_fd, prober_fd, runner_fd, state_dir, went_down, connections, runs } =
+            self;
         // SAFETY: these descriptors were opened for this process by the injector, for nobody else in it.
         let take = |fd| unsafe { inherited(fd) };
-        let vsock = vsock_fd.map(take).map(|listener| VsockOptions { listener, allowed_cids: vsock_cid });
         let runner = runner_fd.map(|fd| take(fd).into());
-        let (listener, door, prober) =
-            (take(listener_fd).into(), take(door_fd).into(), take(prober_fd).into());
+        let (arrivals, door, prober) =
+            (take(arrivals_fd).into(), take(door_fd).into(), take(prober_fd).into());
         budget::frugal();
         shut_in(Sandbox::Server { state_dir: Some(&state_dir) })?;
         let retention =
             Retention { runs: runs.keep_runs, bytes: runs.keep_megabytes << 20, days: runs.keep_days };
         let (most_runs, state_dir) = (runs.most_runs, Some(state_dir));
         serve(ServerOptions {
-            listener,
+            arrivals,
             door,
             prober,
             runner,
@@ -374,7 +377,7 @@ impl Server {
             retention,
             most_runs,
             went_down,
-            vsock,
+            connections: connections.user_connections,
         })
     }
 }

@@ -239,6 +239,10 @@ pub(crate) fn native(
                     "--dry-run, --plan-digest, --wait and --probability have no place in an experiment";
                 return Err(problem.to_owned());
             }
+            if inject.owner.is_some() {
+                return Err("--name says whose the fault is: in an experiment it is the experiment's owner"
+                    .to_owned());
+            }
             let fault = inject.fault.request(Probability::CERTAIN).map_err(|error| error.to_string())?;
             Ok(Native::Inject { name: inject.fault.name, fault: Box::new(fault) })
         }

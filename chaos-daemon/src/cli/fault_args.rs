@@ -15,7 +15,8 @@ use crate::spec::options::Takes;
 use crate::spec::parameter::{Unit, plain};
 use crate::spec::trace::{period, shortened};
 use crate::spec::{
-    FAULT_TYPES, FaultName, FaultOptions, FaultType, Parameter, Shape, SpecError, TargetRequest,
+    FAULT_TYPES, FaultName, FaultOptions, FaultType, GivenName, Owner, Parameter, Shape, SpecError,
+    TargetRequest,
 };
 
 /// The largest file that is read for an option, in bytes.
@@ -25,15 +26,17 @@ const LARGEST_FILE: u64 = 16 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct OfFault<More> {
     pub(super) fault: FaultOptions,
+    /// Whose it is, where its name says so.
+    pub(super) owner: Option<Owner>,
     pub(super) more: More,
 }
 
 /// What every fault takes, whatever its type.
 #[derive(Debug, Clone, Args)]
 struct Common {
-    /// Name for the fault [default: its type and four random digits]
-    #[arg(long, value_parser = |text: &str| FaultName::new(text))]
-    name: Option<FaultName>,
+    /// Name for the fault, for an admin also 1001/NAME for that of another user [default: its type and four random digits]
+    #[arg(long, value_parser = |text: &str| GivenName::parse(text))]
+    name: Option<GivenName>,
     /// How long the fault lasts before it ends by itself, e.g. 3m [default: 1m]
     #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     lasts: Option<Duration>,
@@ -175,8 +178,9 @@ impl<More: Args> FromArgMatches for OfFault<More> {
         let Common { name, lasts, message } = Common::from_arg_matches(matches)?;
         let target = given("target", TargetRequest::options(), matches).map_err(usage)?;
         let params = given("params", fault_type.options().iter(), matches).map_err(usage)?;
+        let (owner, name) = name.map_or((None, None), |given| (given.owner, Some(given.name)));
         let fault = FaultOptions { fault_type, name, target, params, lasts, message };
-        Ok(Self { fault, more: More::from_arg_matches(matches)? })
+        Ok(Self { fault, owner, more: More::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -11,6 +11,7 @@ use super::runs::object;
 use super::{show, watch};
 use crate::mcp::plan::PlanOutput;
 use crate::mcp::results::InjectOutput;
+use crate::spec::GivenName;
 
 /// How a fault is injected.
 #[derive(Debug, Args)]
@@ -36,7 +37,7 @@ pub(super) async fn inject(
     mut fields: Map<String, Value>,
     told: impl FnOnce(&str),
 ) -> Result<(String, Value), Failure> {
-    let name = fault_args::name(&args.fault)?;
+    let name = GivenName { owner: args.owner, name: fault_args::name(&args.fault)? };
     fields.insert("fault_name".to_owned(), json!(name));
     // First without doing it: what will be refused shall not take the place of what is registered under the name.
     let plan: Answer<PlanOutput> = client.ask("chaos_plan", fields.clone()).await?;

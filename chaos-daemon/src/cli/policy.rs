@@ -111,7 +111,7 @@ impl As {
     fn who(&self) -> Who {
         let (gid, groups) =
             self.gids.split_first().map_or((u32::MAX, &[][..]), |(first, more)| (*first, more));
-        Who { caller: Caller::Unix { uid: self.uid, gid, pid: 0 }, groups: groups.to_vec() }
+        Who { groups: groups.to_vec(), ..Caller::Unix { uid: self.uid, gid, pid: 0 }.into() }
     }
 }
 

@@ -12,7 +12,7 @@ use super::interrupts::Interrupts;
 use super::show;
 use crate::host::words;
 use crate::mcp::results::StatusOutput;
-use crate::spec::FaultName;
+use crate::spec::GivenName;
 
 /// How often a status is looked at.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -53,7 +53,7 @@ struct ActiveFault {
 /// Waits until a fault has ended, or ends it at an interrupt. Returns what to say.
 pub(super) async fn until_end(
     client: &Client,
-    name: &FaultName,
+    name: &GivenName,
     interrupts: &mut Interrupts,
 ) -> Result<String, ClientError> {
     loop {
@@ -66,7 +66,7 @@ pub(super) async fn until_end(
             () = sleep(INTERVAL / 2) => {}
         }
         let status: Active = client.ask("chaos_status", Map::new()).await?.read;
-        let active = |fault: &ActiveFault| fault.name == name.as_str() && fault.active == Some(true);
+        let active = |fault: &ActiveFault| fault.name == name.to_string() && fault.active == Some(true);
         if !status.active_faults.iter().any(active) {
             return Ok(format!("{name} ended"));
         }

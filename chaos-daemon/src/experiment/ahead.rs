@@ -2,7 +2,7 @@
 
 use super::{Experiment, Impact};
 use crate::request::wire::Door;
-use crate::request::{ApiError, Caller, ErrorCode, PlanReport, Planned, Reply, Request};
+use crate::request::{ApiError, ErrorCode, PlanReport, Planned, Reply, Request};
 use crate::spec::{FaultRequest, FaultType, QualifiedName};
 
 /// A fault of an experiment, planned.
@@ -16,8 +16,8 @@ pub struct Ahead {
     pub plan: Result<(PlanReport, Impact), ApiError>,
 }
 
-/// Plans every fault of an experiment; `names` has the name of each, in their order. `in_run`: for a run that is about to begin, which is
-/// admitted by what a run is admitted by.
+/// Plans every fault of an experiment; `names` has the name of each, in their order. By the door of a run it is for one that is about to
+/// begin, which is admitted by what a run is admitted by.
 ///
 /// # Errors
 /// When none can be planned now.
@@ -25,8 +25,6 @@ pub async fn plan_all(
     experiment: &Experiment,
     names: Vec<QualifiedName>,
     door: &Door,
-    in_run: bool,
-    caller: Caller,
 ) -> Result<Vec<Ahead>, ApiError> {
     let faults = experiment.faults().zip(experiment.beside()).zip(names);
     let faults: Vec<_> = faults
@@ -35,7 +33,7 @@ pub async fn plan_all(
         })
         .collect();
     let asked = faults.iter().map(|(_, planned)| planned.clone()).collect();
-    let reports = match door.call(Request::PlanAll { faults: asked, in_run, caller }).await? {
+    let reports = match door.call(Request::PlanAll { faults: asked }).await? {
         Reply::PlannedAll(reports) if reports.len() == faults.len() => reports,
         other => return Err(unexpected(&other)),
     };
@@ -54,10 +52,9 @@ pub(super) async fn refused(
     experiment: &Experiment,
     names: Vec<QualifiedName>,
     door: &Door,
-    caller: Caller,
 ) -> Vec<(ErrorCode, String)> {
     let refusal = |code, text: &str| (code, experiment.variables.hide(text));
-    match plan_all(experiment, names, door, true, caller).await {
+    match plan_all(experiment, names, door).await {
         Ok(all) => all
             .into_iter()
             .filter_map(|ahead| {

@@ -244,8 +244,7 @@ impl<'a> Run<'a> {
             };
             let ready = ready(experiment, means.prober, means.recorder).map(judged);
             let names = experiment.faults().filter_map(|(index, ..)| means.name(index)).collect();
-            let both =
-                futures_util::future::join(refused(experiment, names, means.door, means.caller), ready);
+            let both = futures_util::future::join(refused(experiment, names, means.door), ready);
             self.given_up.push(both.map(|(refused, ready)| Happened::Ready(refused, ready)).boxed());
             return;
         }

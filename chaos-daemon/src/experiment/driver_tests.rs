@@ -79,9 +79,7 @@ async fn injector(mut desk: Desk, name: QualifiedName, remaining: Duration, affe
                 remaining,
                 ..status(&name, FaultState::NoTraffic, 0, None)
             })),
-            Request::PlanAll { faults, in_run: true, .. } => {
-                Reply::PlannedAll(faults.iter().map(|_| Ok(plan())).collect())
-            }
+            Request::PlanAll { faults, .. } => Reply::PlannedAll(faults.iter().map(|_| Ok(plan())).collect()),
             Request::Remove { .. } => Reply::Removed(Vec::new()),
             _ => Reply::Status(vec![status(&name, FaultState::Ended, affected, Some("its holder died"))]),
         };

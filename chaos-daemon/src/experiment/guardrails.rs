@@ -128,7 +128,6 @@ impl Guardrails {
             alert: self.alerts.iter().any(fires),
             stages: self.blast_radius.is_some(),
             texts,
-            begins: false,
         }
     }
 

@@ -114,8 +114,7 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
         return Happened::Injected(index, Instant::now(), Instant::now(), Err(error));
     };
     let asked = Instant::now();
-    let (fault, caller) = (fault.clone(), means.caller);
-    let request = Request::Inject { name, fault, in_run: true, plan_digest: None, caller };
+    let request = Request::Inject { name, fault: fault.clone(), plan_digest: None };
     // Its time began before it was applied, which may take long.
     let (lasts, result) = match means.door.call(request).await {
         Ok(Reply::Injected(status)) => (status.remaining, Ok(())),
@@ -132,7 +131,7 @@ pub(super) async fn remove(index: usize, end: Option<Instant>, means: &Means<'_>
         return Happened::Removed(index, Ok(Vec::new()), None, None);
     };
     let is_due = end.is_none_or(|end| end <= Instant::now() + LOOK);
-    let request = Request::Remove { name: name.given(), caller: means.caller };
+    let request = Request::Remove { name: name.given() };
     let answer = match means.door.call(request).await {
         Ok(Reply::Removed(removals)) => Ok(removals),
         Ok(other) => Err(unexpected(&other)),

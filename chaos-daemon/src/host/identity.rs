@@ -45,11 +45,6 @@ impl Identity {
         }
     }
 
-    /// The supplementary groups.
-    pub fn into_groups(self) -> Vec<u32> {
-        self.groups
-    }
-
     /// Whether it is the daemon's own.
     pub fn is_root(&self) -> bool {
         self.uid == 0

@@ -73,7 +73,7 @@ pub(super) async fn look(
         Question::Log { request, limit } => {
             logs::look(policy, &request, limit, (who, ticket)).await.map(Facts::Log)
         }
-        Question::Act(_) | Question::Kubeconfig(_) | Question::Credential { .. } => {
+        Question::Act(_) | Question::Naming(_) | Question::Kubeconfig(_) | Question::Credential { .. } => {
             policy.answer(who, &question, Timestamp::now())
         }
         Question::Experiment(_) | Question::Named { .. } | Question::Fault { .. } | Question::Rules => {
@@ -84,27 +84,15 @@ pub(super) async fn look(
     }
 }
 
-/// What is seen, unless it is that an experiment may begin, and it began too soon. Where it `begins`, that is noted: nothing is awaited
-/// in between.
+/// Whether another run may begin so soon after those before it.
 ///
 /// # Errors
 /// The rule of the policy that forbids it.
-pub(super) fn in_time(
-    injector: &Injector,
-    seen: Facts,
-    caller: Caller,
-    begins: bool,
-) -> Result<Facts, ApiError> {
-    if matches!(seen, Facts::Experiment(_)) {
-        let (owner, now) = (caller.owner(), Instant::now());
-        let taken = Taken::of(injector.active.borrow().keys().map(|name| name.owner), owner);
-        let recent = injector.pace.recent(owner, (taken.own, taken.all), now);
-        injector.policy().admit_pace(&injector.who(caller), &recent)?;
-        if begins {
-            injector.pace.begin(owner, now);
-        }
-    }
-    Ok(seen)
+pub(super) fn in_time(injector: &Injector, who: &Who) -> Result<(), ApiError> {
+    let (owner, now) = (who.caller.owner(), Instant::now());
+    let taken = Taken::of(injector.active.borrow().keys().map(|name| name.owner), owner);
+    let recent = injector.pace.recent(owner, (taken.own, taken.all), now);
+    Ok(injector.policy().admit_pace(who, &recent)?)
 }
 
 /// Looks on another thread, when it is its turn, and unless who has asked leaves before it is done.

@@ -2,6 +2,7 @@
 //! names is there again.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -13,7 +14,8 @@ use super::orders::{End, Next, Orders};
 use super::state::Injector;
 use super::survey::Surveyed;
 use crate::host::boot_time_ns;
-use crate::request::{ApiError, Caller, ErrorCode, FaultState, Removal};
+use crate::policy::Who;
+use crate::request::{ApiError, ErrorCode, FaultState, Removal};
 use crate::spec::{FaultRequest, QualifiedName};
 
 /// How often it is looked for the target.
@@ -24,7 +26,7 @@ const LEAST_OFTEN: Duration = Duration::from_secs(8);
 /// A fault that has lost its target.
 pub(super) struct Lost<'a> {
     pub(super) name: &'a QualifiedName,
-    pub(super) caller: Caller,
+    pub(super) who: &'a Arc<Who>,
     /// What was asked for.
     pub(super) request: &'a FaultRequest,
     /// When its time is up, in nanoseconds of boot time.
@@ -37,7 +39,8 @@ pub(super) struct Lost<'a> {
 
 /// Waits until the target is there again, and applies the fault to it. `None` when the fault has ended meanwhile.
 pub(super) async fn wait(injector: &Rc<Injector>, lost: &Lost<'_>, orders: &mut Orders) -> Option<Applied> {
-    let Lost { name, caller, reason, .. } = *lost;
+    let Lost { name, who, reason, .. } = *lost;
+    let caller = who.caller;
     waits(injector, name, format!("{reason}; the fault waits for it"));
     tracing::info!(%name, %caller, reason, "waits for its target");
     let mut pause = LOOK;
@@ -94,10 +97,10 @@ type Found = Result<(Surveyed, Freshness), ApiError>;
 
 /// Looks for the target after a pause. `None` when the fault has ended meanwhile.
 async fn look(injector: &Injector, lost: &Lost<'_>, pause: Duration, orders: &mut Orders) -> Option<Found> {
-    let Lost { name, caller, request, end_ns, reason, .. } = *lost;
+    let Lost { name, who, request, end_ns, reason, .. } = *lost;
     let looked = async {
         sleep(pause).await;
-        inject::look_again(injector, name, request, caller).await
+        inject::look_again(injector, name, request, who).await
     };
     tokio::pin!(looked);
     loop {

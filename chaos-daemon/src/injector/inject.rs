@@ -31,7 +31,7 @@ use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use jiff::Timestamp;
 
-use crate::policy::{self, Intent, Permit};
+use crate::policy::{self, Intent, Permit, Who};
 use crate::request::wire::{Ticket, Wanted};
 use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
@@ -65,7 +65,7 @@ pub(super) struct Admitted {
     entrance: Entrance,
     /// Whom it has to spare.
     spared: Spared,
-    caller: Caller,
+    who: Arc<Who>,
     /// What keeps packets from meeting it, for people.
     pub(super) warning: Option<String>,
     pub(super) guard: Sight,
@@ -93,14 +93,15 @@ pub(super) async fn inject(
     injector: &Rc<Injector>,
     name: &QualifiedName,
     (request, planned): (&FaultRequest, Option<&str>),
-    caller: Caller,
+    who: &Arc<Who>,
     (intent, epoch, ticket): (Intent, u64, &mut Ticket),
 ) -> Result<FaultStatus, ApiError> {
+    let caller = who.caller;
     let undecided = injector.undecided(name);
     let found = tokio::select! {
         biased;
         () = ticket.cancelled() => return Err(cancelled()),
-        found = survey_for(injector, name, request, (caller, intent), Standing::New) => found,
+        found = survey_for(injector, name, request, (who, intent), Standing::New) => found,
     };
     // No await from here until the name is taken: of two injections under one name, one finds it taken.
     let ended = match (injector.epoch() == epoch, undecided.is_removed()) {
@@ -128,7 +129,8 @@ pub(super) async fn inject(
     match started {
         Ok(applied) => {
             let status = injector.status_of(name);
-            let life = Life { injector: Rc::clone(injector), name: name.clone(), caller, follows, applied };
+            let who = Arc::clone(who);
+            let life = Life { injector: Rc::clone(injector), name: name.clone(), who, follows, applied };
             tokio::task::spawn_local(life.live(orders));
             tokio::task::spawn_local(taken_back::end_if(ticket.wanted(), line));
             status.ok_or_else(|| {
@@ -156,11 +158,11 @@ pub(super) async fn look_again(
     injector: &Injector,
     name: &QualifiedName,
     request: &FaultRequest,
-    caller: Caller,
+    who: &Arc<Who>,
 ) -> Result<(Surveyed, Freshness), ApiError> {
     let grounds = |active: &Active| active.grounds.as_ref().map(|grounds| grounds.intent);
     let intent = injector.active.borrow().get(name).and_then(grounds).unwrap_or(Intent::Run);
-    survey_for(injector, name, request, (caller, intent.going_on()), Standing::Waiting).await
+    survey_for(injector, name, request, (who, intent.going_on()), Standing::Waiting).await
 }
 
 /// Applies a fault to the target for which it has waited, until `end_ns`.
@@ -201,10 +203,11 @@ async fn survey_for(
     injector: &Injector,
     name: &QualifiedName,
     request: &FaultRequest,
-    (caller, intent): (Caller, Intent),
+    (who, intent): (&Arc<Who>, Intent),
     standing: Standing,
 ) -> Result<(Surveyed, Freshness), ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Injection, intent), standing).await?;
+    let caller = who.caller;
+    let asked = ask(injector, name, request, (who, Purpose::Injection, intent), standing).await?;
     let turn = match standing {
         Standing::New => survey::turn(caller, Purpose::Injection).await?,
         Standing::Waiting => survey::turn_of_fault(caller).await?,
@@ -233,7 +236,7 @@ pub(super) async fn ask(
     injector: &Injector,
     name: &QualifiedName,
     request: &FaultRequest,
-    (caller, purpose, intent): (Caller, Purpose, Intent),
+    (who, purpose, intent): (&Arc<Who>, Purpose, Intent),
     standing: Standing,
 ) -> Result<Asked, ApiError> {
     // The proof that this process may change the node at all.
@@ -241,13 +244,14 @@ pub(super) async fn ask(
     let fault = request.parse().map_err(|error| aimless(request, error))?;
     let policies = injector.policies();
     injector.policy().spare_production_in(request)?;
-    let permit = permit(injector, name, &fault, (caller, intent), standing)?;
+    let permit = permit(injector, name, &fault, (who, intent), standing)?;
     let named = match &request.target.host {
-        Some(host) => names::lookup(host, injector.resolver(), caller, purpose).await?,
+        Some(host) => names::lookup(host, injector.resolver(), who.caller, purpose).await?,
         None => Vec::new(),
     };
     let ways_in = injector.ways_in.borrow().clone();
-    Ok(Asked { name: name.clone(), fault, named, permit, policies, caller, intent, ways_in, standing })
+    let who = Arc::clone(who);
+    Ok(Asked { name: name.clone(), fault, named, permit, policies, who, intent, ways_in, standing })
 }
 
 /// Why a request makes no sense, and what to do where it has no target at all.
@@ -266,16 +270,16 @@ fn permit(
     injector: &Injector,
     name: &QualifiedName,
     fault: &Fault,
-    (caller, intent): (Caller, Intent),
+    (who, intent): (&Who, Intent),
     standing: Standing,
 ) -> Result<Permit, ApiError> {
-    let owner = caller.meant(Some(name.owner))?;
+    let (caller, owner) = (who.caller, name.owner);
+    injector.policy().admit_to(who, owner)?;
     let taken = {
         let active = injector.active.borrow();
         let others = active.keys().filter(|other| standing == Standing::New || *other != name);
         Taken::of(others.map(|other| other.owner), owner)
     };
-    let who = &injector.who(caller);
     let recent = injector.pace.recent(owner, (taken.own, taken.all), Instant::now());
     let asked = policy::Asked { who, fault, active: taken.all, recent, intent, now: Timestamp::now() };
     let permit = injector.policy().permit(&asked)?;
@@ -299,7 +303,8 @@ pub(super) fn decide(
     let identity = surveyed.identity();
     let Surveyed { asked, ways_in, target: spot, ready, entrance, guard, spared } = surveyed;
     let Ready { plan, targets, doomed, netns } = ready;
-    let Asked { name, fault, named, permit: leave, policies, caller, intent, standing, .. } = asked;
+    let Asked { name, fault, named, permit: leave, policies, who, intent, standing, .. } = asked;
+    let caller = who.caller;
     *injector.guard.borrow_mut() = guard.clone();
     if let Some(ports) = ways_in {
         *injector.ways_in.borrow_mut() = ports;
@@ -309,13 +314,14 @@ pub(super) fn decide(
         return Err(ApiError::new(ErrorCode::Unavailable, text).hint("ask again"));
     }
     // Again: others were injected meanwhile.
-    permit(injector, &name, &fault, (caller, intent), standing)?;
+    permit(injector, &name, &fault, (&who, intent), standing)?;
     let id = rand::random::<u32>() & !1;
     let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
     let plan = plan.at(place.as_ref())?;
     let names = names_of(&plan, spot.as_ref(), targets.as_ref());
     injector.policy().spare_production(names.iter().map(String::as_str))?;
-    let grounds = Grounds { request: request.clone(), fault: fault.clone(), caller, intent, names };
+    let by = Arc::clone(&who);
+    let grounds = Grounds { request: request.clone(), fault: fault.clone(), who: by, intent, names };
     refuse_overlap(injector, &plan, caller)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
@@ -348,7 +354,7 @@ pub(super) fn decide(
         permit: leave,
         entrance,
         spared,
-        caller,
+        who,
         warning,
         guard,
     })
@@ -452,7 +458,7 @@ async fn start(
     wanted: Option<&Wanted>,
     end_ns: Option<u64>,
 ) -> Result<Applied, Failed> {
-    let shown = name.shown_to(admitted.caller);
+    let shown = name.shown_to(admitted.who.caller);
     let failed = |what: &dyn std::fmt::Display| {
         ApiError::new(ErrorCode::InjectionFailed, format!("inject {shown}: {what}"))
     };
@@ -497,7 +503,7 @@ async fn start(
         Ok(evidence) => {
             injector.update(name, |active| active.applied(evidence));
             injector.changed.notify_one();
-            tracing::info!(%name, caller = %admitted.caller, fault = admitted.plan.description, "injected");
+            tracing::info!(%name, caller = %admitted.who.caller, fault = admitted.plan.description, "injected");
             Ok(applied(admitted, holder, journal, lease))
         }
         Err(error) => {

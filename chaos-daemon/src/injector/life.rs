@@ -3,6 +3,7 @@
 use std::collections::btree_map;
 use std::future::pending;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -23,6 +24,7 @@ use super::state::{Active, Injector};
 use crate::holder::{Lease, Order, Report};
 use crate::host::boot_time_ns;
 use crate::journal::{Entry, Event, undo_all};
+use crate::policy::Who;
 use crate::request::{Caller, Evidence, FaultState, Removal};
 use crate::spec::{FaultRequest, QualifiedName};
 
@@ -43,7 +45,7 @@ pub(super) struct Life {
     pub(super) injector: Rc<Injector>,
     pub(super) name: QualifiedName,
     /// Who has asked for it.
-    pub(super) caller: Caller,
+    pub(super) who: Arc<Who>,
     /// What was asked for, of a fault that follows its target.
     pub(super) follows: Option<Box<FaultRequest>>,
     /// What is on the node.
@@ -122,7 +124,8 @@ impl Life {
         let mut waiting = Waiting::new();
         loop {
             let ended = self.hold(&mut orders, &mut waiting).await;
-            let Self { injector, name, caller, follows, applied } = self;
+            let Self { injector, name, who, follows, applied } = self;
+            let caller = who.caller;
             let end_ns = applied.lease.end_ns;
             let since = Instant::now();
             let (reason, follows) = match ended {
@@ -140,9 +143,9 @@ impl Life {
             if injector.status_of(&name).is_none() {
                 return;
             }
-            let fault = Lost { name: &name, caller, request: &request, end_ns, reason: &reason, since };
+            let fault = Lost { name: &name, who: &who, request: &request, end_ns, reason: &reason, since };
             match follow::wait(&injector, &fault, &mut orders).await {
-                Some(applied) => self = Self { injector, name, caller, follows: Some(request), applied },
+                Some(applied) => self = Self { injector, name, who, follows: Some(request), applied },
                 None => return,
             }
         }
@@ -289,7 +292,7 @@ impl Life {
             self.injector.update(&self.name, |active| active.note = problem);
         }
         let Some(named) = answer.ok().and_then(|fresh| aim.names.take_in(fresh)) else { return true };
-        let (name, caller) = (&self.name, self.caller);
+        let (name, caller) = (&self.name, self.who.caller);
         tracing::info!(%name, %caller, host = aim.names.host(), ?named, "the name stands for other addresses");
         let peers = aim.fixed.iter().chain(&named).copied().collect();
         aim.ordered = Some(named);

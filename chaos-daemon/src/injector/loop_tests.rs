@@ -1,5 +1,7 @@
 //! The loop goes on, whatever a look at this node is kept by: what callers ask for is looked at beside it.
 
+use std::cell::RefCell;
+use std::os::unix::net::UnixStream as StdStream;
 use std::rc::Rc;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -10,6 +12,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::host::{Facts, Lack, WhenAsked};
+use crate::request::claim::Claim;
 use crate::request::wire::Door;
 use crate::request::{Caller, ErrorCode, Planned};
 use crate::spec::{FaultName, FaultRequest, GivenName, Owner, QualifiedName};
@@ -59,6 +62,7 @@ fn injector(folder: &std::path::Path) -> Rc<Injector> {
         policy_source: PolicySource::default(),
         policy: toml::from_str("environment = \"test\"").unwrap(),
         socket_group: None,
+        sockets: Vec::new(),
         vsock: None,
         alerts: None,
         attach: AttachChoice::Auto,
@@ -66,6 +70,7 @@ fn injector(folder: &std::path::Path) -> Rc<Injector> {
         keep_megabytes: 1,
         keep_days: None,
         most_runs: 1,
+        connections: 1,
     };
     let journal = Journal::open(folder.join("journal")).unwrap();
     let home = NetNs::current().unwrap();
@@ -89,8 +94,23 @@ fn name(name: &str, uid: u32) -> QualifiedName {
     QualifiedName::new(Owner::User(uid), FaultName::new(name).unwrap())
 }
 
-fn caller(uid: u32) -> Caller {
-    Caller::Unix { uid, gid: 0, pid: 0 }
+/// Users that are connected, at the door.
+struct Users {
+    door: Door,
+    injector: Rc<Injector>,
+    /// Their ends of the connections.
+    ends: RefCell<Vec<StdStream>>,
+}
+
+impl Users {
+    /// The door in the name of one of them, with a connection of its own.
+    fn of(&self, uid: u32) -> Door {
+        let (near, far) = StdStream::pair().unwrap();
+        self.ends.borrow_mut().push(far);
+        let who = Caller::Unix { uid, gid: 0, pid: 0 }.into();
+        let connection = self.injector.claims().arrive(who, near.into(), None).unwrap();
+        self.door.in_the_name_of(Claim::Connection(connection))
+    }
 }
 
 fn fault(kind: &str, params: serde_json::Value) -> FaultRequest {
@@ -100,21 +120,21 @@ fn fault(kind: &str, params: serde_json::Value) -> FaultRequest {
 }
 
 /// Every request that has this node looked at, each of another user.
-fn requests() -> Vec<Request> {
+fn requests() -> Vec<(u32, Request)> {
     let faults = [
         fault("connect_error", json!({})),
         fault("network_partition", json!({})),
         fault("file_error", json!({"path": "/"})),
         fault("socket_error", json!({"operations": ["bind"]})),
     ];
-    let mut all = vec![Request::Doctor { caller: caller(1999) }];
+    let mut all = vec![(1999, Request::Doctor)];
     for (uid, fault) in (2000..).step_by(10).zip(faults) {
         let planned = Planned { name: name("p", uid), fault: fault.clone(), beside: Vec::new() };
-        all.push(Request::PlanAll { faults: vec![planned], in_run: false, caller: caller(uid) });
+        all.push((uid, Request::PlanAll { faults: vec![planned] }));
         let (name, plan_digest) = (self::name("a", uid + 1), None);
-        all.push(Request::Plan { name, fault: Box::new(fault.clone()), caller: caller(uid + 1) });
+        all.push((uid + 1, Request::Plan { name, fault: Box::new(fault.clone()) }));
         let (name, fault) = (self::name("i", uid + 2), Box::new(fault));
-        all.push(Request::Inject { name, fault, in_run: false, plan_digest, caller: caller(uid + 2) });
+        all.push((uid + 2, Request::Inject { name, fault, plan_digest }));
     }
     all
 }
@@ -140,7 +160,7 @@ async fn soon(door: &Door, request: Request) -> Reply {
 }
 
 /// Runs a test with an injector and its door.
-async fn with_injector(test: impl AsyncFnOnce(&Door)) {
+async fn with_injector(test: impl AsyncFnOnce(&Users)) {
     // One at a time: there is one gate.
     static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _turn = TURN.lock().await;
@@ -149,23 +169,25 @@ async fn with_injector(test: impl AsyncFnOnce(&Door)) {
         .run_until(async {
             let (server, ours) = UnixStream::pair().unwrap();
             let door = Door::new(server);
-            spawn_local(serve_door(injector(folder.path()), Desk::new(ours)));
-            test(&door).await;
+            let injector = injector(folder.path());
+            spawn_local(serve_door(Rc::clone(&injector), Desk::new(ours)));
+            test(&Users { door, injector, ends: RefCell::default() }).await;
         })
         .await;
 }
 
 #[tokio::test]
 async fn whatever_a_look_is_kept_by_status_and_removals_are_answered_and_the_loop_beats() {
-    with_injector(async |door| {
-        for request in requests() {
+    with_injector(async |users| {
+        let door = &users.door;
+        for (uid, request) in requests() {
             let words = format!("{request:?}");
-            let asked = ask(door, request);
+            let asked = ask(&users.of(uid), request);
             until_looks(1, &asked).await;
             let beat = spawn_local(tokio::time::sleep(watch::BEAT));
             assert!(matches!(soon(door, Request::Status).await, Reply::Status(_)), "{words}");
-            let remove = Request::Remove { name: GivenName::parse("nobodys").unwrap(), caller: caller(5000) };
-            assert!(matches!(soon(door, remove).await, Reply::Removed(_)), "{words}");
+            let remove = Request::Remove { name: GivenName::parse("nobodys").unwrap() };
+            assert!(matches!(soon(&users.of(5000), remove).await, Reply::Removed(_)), "{words}");
             beat.await.unwrap();
             assert!(looking() == 1 && !asked.is_finished(), "{words}");
             // What is missing is looked for a second time at once.
@@ -189,16 +211,16 @@ async fn whatever_a_look_is_kept_by_status_and_removals_are_answered_and_the_loo
 
 #[tokio::test]
 async fn a_second_look_of_one_user_waits_and_one_that_is_taken_back_is_out_of_the_way() {
-    with_injector(async |door| {
-        let request = |uid: u32| Request::Plan {
-            name: name("a", uid),
-            fault: Box::new(fault("connect_error", json!({}))),
-            caller: caller(uid),
+    with_injector(async |users| {
+        let door = &users.door;
+        let plan = |uid: u32| {
+            let fault = Box::new(fault("connect_error", json!({})));
+            ask(&users.of(uid), Request::Plan { name: name("a", uid), fault })
         };
-        let first = ask(door, request(3000));
+        let first = plan(3000);
         until_looks(1, &first).await;
-        let waits = ask(door, request(3000));
-        let other = ask(door, request(3001));
+        let waits = plan(3000);
+        let other = plan(3001);
         until_looks(2, &other).await;
         waits.abort();
         waits.await.unwrap_err();
@@ -216,27 +238,22 @@ async fn a_second_look_of_one_user_waits_and_one_that_is_taken_back_is_out_of_th
 #[tokio::test]
 async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_are_ended_or_who_asked_leaves()
  {
-    with_injector(async |door| {
+    with_injector(async |users| {
+        let door = &users.door;
         let name = |text: &str| GivenName::parse(text).unwrap();
         let inject = |uid: u32| Request::Inject {
             name: self::name("a", uid),
             fault: Box::new(fault("connect_error", json!({}))),
-            in_run: false,
             plan_digest: None,
-            caller: caller(uid),
         };
         for (uid, ends, words) in [
-            (
-                4000,
-                Request::Remove { name: name("4000/a"), caller: caller(5000) },
-                "it was removed after it was asked for",
-            ),
-            (4001, Request::StopAll { caller: caller(5000) }, "every fault was ended after it was asked for"),
-            (4002, Request::Remove { name: name("b"), caller: caller(5000) }, "missing a gate"),
+            (4000, Request::Remove { name: name("4000/a") }, "it was removed after it was asked for"),
+            (4001, Request::StopAll, "every fault was ended after it was asked for"),
+            (4002, Request::Remove { name: name("b") }, "missing a gate"),
         ] {
-            let asked = ask(door, inject(uid));
+            let asked = ask(&users.of(uid), inject(uid));
             until_looks(1, &asked).await;
-            soon(door, ends).await;
+            soon(&users.of(5000), ends).await;
             see(async || {
                 open().await;
                 asked.is_finished()
@@ -245,7 +262,7 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
             let refused = asked.await.unwrap().unwrap_err();
             assert!(refused.message.contains(words), "{refused}");
         }
-        let asked = ask(door, inject(4003));
+        let asked = ask(&users.of(4003), inject(4003));
         until_looks(1, &asked).await;
         asked.abort();
         asked.await.unwrap_err();
@@ -257,21 +274,20 @@ async fn an_injection_that_is_looked_at_comes_to_nothing_when_it_is_removed_all_
 
 #[tokio::test]
 async fn whatever_the_server_says_nobody_but_root_begins_anything_under_a_name_of_anothers() {
-    with_injector(async |door| {
-        let of_others = |owner: u32, caller_uid: u32| {
+    with_injector(async |users| {
+        let of_others = |owner: u32| {
             let (name, fault) = (name("a", owner), Box::new(fault("connect_error", json!({}))));
             let planned = Planned { name: name.clone(), fault: *fault.clone(), beside: Vec::new() };
-            let caller = caller(caller_uid);
             [
-                Request::PlanAll { faults: vec![planned], in_run: false, caller },
-                Request::Plan { name: name.clone(), fault: fault.clone(), caller },
-                Request::Inject { name, fault, in_run: false, plan_digest: None, caller },
+                Request::PlanAll { faults: vec![planned] },
+                Request::Plan { name: name.clone(), fault: fault.clone() },
+                Request::Inject { name, fault, plan_digest: None },
             ]
         };
         let codes = async |owner: u32, caller: u32| {
             let mut codes = Vec::new();
-            for request in of_others(owner, caller) {
-                let asked = ask(door, request);
+            for request in of_others(owner) {
+                let asked = ask(&users.of(caller), request);
                 see(async || {
                     open().await;
                     asked.is_finished()
@@ -294,13 +310,13 @@ async fn whatever_the_server_says_nobody_but_root_begins_anything_under_a_name_o
 
 #[tokio::test]
 async fn whoever_asks_the_doctor_again_and_again_keeps_no_other_user_from_being_looked_at() {
-    with_injector(async |door| {
-        let doctor = |uid: u32| Request::Doctor { caller: caller(uid) };
-        let asked: Vec<_> = (0..20).map(|_| ask(door, doctor(5000))).collect();
+    with_injector(async |users| {
+        let doctor = |uid: u32| ask(&users.of(uid), Request::Doctor);
+        let asked: Vec<_> = (0..20).map(|_| doctor(5000)).collect();
         let ended = || asked.iter().filter(|asked| asked.is_finished()).count();
         // One looks, 16 wait, and the others are refused.
         see(async || ended() >= 3 && looking() == 1).await;
-        let other = ask(door, doctor(5001));
+        let other = doctor(5001);
         until_looks(2, &other).await;
         see(async || {
             open().await;

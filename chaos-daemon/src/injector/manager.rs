@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,9 +16,14 @@ use nix::sys::socket::{SockType, UnixAddr, getsockname, getsockopt, sockopt};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::state::Injector;
+use crate::policy::Role;
 
 /// The first descriptor that is passed (`SD_LISTEN_FDS_START`).
 const FIRST_FD: i32 = 3;
+/// What systemd calls a socket without a name (sd_listen_fds(3)).
+const UNNAMED: &str = "unknown";
+/// The most sockets that are taken over.
+const MOST_SOCKETS: usize = 8;
 /// How often the manager hears of us when it has no watchdog.
 const UNWATCHED: Duration = Duration::from_secs(60);
 
@@ -28,7 +34,8 @@ pub struct ServiceManager {
     notify: Option<(UnixDatagram, SocketAddr)>,
     /// The manager ends us when it has not heard of us for so long.
     watchdog: Option<Duration>,
-    listener: Option<UnixListener>,
+    /// Each with what nobody who comes by it is more than.
+    listeners: Vec<(OwnedFd, Role)>,
 }
 
 /// What the environment says of a service manager cannot be used.
@@ -42,8 +49,10 @@ pub enum ManagerError {
         /// Its value.
         value: OsString,
     },
-    /// More sockets than one.
-    #[error("{0} sockets were passed: one is expected, a listening unix stream socket")]
+    /// Of several sockets it is not said which is which.
+    #[error(
+        "{0} sockets were passed: each needs a name (FileDescriptorName=), and there may be {MOST_SOCKETS}"
+    )]
     Sockets(u32),
     /// The passed descriptor is not a listening unix stream socket.
     #[error("the passed socket is not a listening unix stream socket")]
@@ -69,8 +78,9 @@ impl ServiceManager {
     /// # Errors
     /// When the environment makes no sense; without any of the variables there is no error.
     pub unsafe fn from_environment() -> Result<Self, ManagerError> {
-        let is_passed = passed_sockets(|name| std::env::var_os(name))? == 1;
-        let first = FIRST_FD + i32::from(is_passed);
+        let passed = passed_sockets(|name| std::env::var_os(name))?;
+        let sockets: Vec<(i32, Role)> = (FIRST_FD..).zip(passed).collect();
+        let first = sockets.last().map_or(FIRST_FD, |(last, _)| last + 1);
         // SAFETY: the caller's promise: nothing in this process has taken one of them.
         if unsafe { libc::close_range(first.unsigned_abs(), u32::MAX, 0) } < 0 {
             let source = io::Error::last_os_error();
@@ -78,9 +88,9 @@ impl ServiceManager {
         }
         // Only now: the socket to the manager would be closed as well.
         let mut manager = Self::told_by(|name| std::env::var_os(name))?;
-        if is_passed {
+        for (socket, ceiling) in sockets {
             // SAFETY: the caller's promise; and the variables are meant for this process.
-            manager.listener = Some(unsafe { take_listener() }?);
+            manager.listeners.push((unsafe { take_listener(socket) }?, ceiling));
         }
         Ok(manager)
     }
@@ -92,12 +102,12 @@ impl ServiceManager {
         };
         let meant = number::<u32>(&variable, "WATCHDOG_PID")?.is_none_or(|pid| pid == std::process::id());
         let watchdog = number::<u64>(&variable, "WATCHDOG_USEC")?.filter(|usec| meant && *usec > 0);
-        Ok(Self { notify, watchdog: watchdog.map(Duration::from_micros), listener: None })
+        Ok(Self { notify, watchdog: watchdog.map(Duration::from_micros), listeners: Vec::new() })
     }
 
-    /// The socket that the manager opened for us, once.
-    pub(super) fn take_listener(&mut self) -> Option<UnixListener> {
-        self.listener.take()
+    /// The sockets that the manager opened for us, once.
+    pub(super) fn take_listeners(&mut self) -> Vec<(OwnedFd, Role)> {
+        std::mem::take(&mut self.listeners)
     }
 
     /// Tells the manager something, if there is one. Never waits: what it cannot take now is lost.
@@ -139,16 +149,33 @@ fn notify_socket(value: &OsString) -> Result<(UnixDatagram, SocketAddr), Manager
     Ok((socket, address.map_err(io)?))
 }
 
-/// How many sockets were passed to this very process.
-fn passed_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Result<u32, ManagerError> {
+/// The sockets that were passed to this very process, each with what nobody who comes by it is more than.
+fn passed_sockets(variable: impl Fn(&str) -> Option<OsString>) -> Result<Vec<Role>, ManagerError> {
     // Without the process id, or with another's, the variables were inherited from somebody they were meant for.
     if number::<u32>(&variable, "LISTEN_PID")? != Some(std::process::id()) {
-        return Ok(0);
+        return Ok(Vec::new());
     }
-    match number(&variable, "LISTEN_FDS")?.unwrap_or(0) {
-        count @ 0..=1 => Ok(count),
-        count => Err(ManagerError::Sockets(count)),
+    let count = number::<u32>(&variable, "LISTEN_FDS")?.unwrap_or(0);
+    let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+    let said = names.to_string_lossy();
+    let ceilings = said.split(':').map(ceiling).collect::<Option<Vec<_>>>();
+    match (count, ceilings) {
+        (0, _) => Ok(Vec::new()),
+        (1, _) if said.is_empty() => Ok(vec![Role::Admin]),
+        (_, _) if said.is_empty() => Err(ManagerError::Sockets(count)),
+        (_, None) => Err(ManagerError::Variable { name: "LISTEN_FDNAMES", value: names }),
+        (_, Some(ceilings)) if ceilings.len() == count as usize && ceilings.len() <= MOST_SOCKETS => {
+            Ok(ceilings)
+        }
+        _ => Err(ManagerError::Sockets(count)),
     }
+}
+
+/// What nobody is more than who comes by a socket of this name: a role, or everything where it has the name of its unit, or none.
+fn ceiling(name: &str) -> Option<Role> {
+    let is_of_all = Path::new(name).extension().is_some_and(|end| end == "socket") || name == UNNAMED;
+    let role = Role::ALL.into_iter().find(|role| role.name() == name);
+    role.or_else(|| is_of_all.then_some(Role::Admin))
 }
 
 fn number<T: std::str::FromStr>(
@@ -163,30 +190,32 @@ fn number<T: std::str::FromStr>(
 }
 
 /// # Safety
-/// Nothing else in this process may use [`FIRST_FD`].
-unsafe fn take_listener() -> Result<UnixListener, ManagerError> {
+/// Nothing else in this process may use the descriptor.
+unsafe fn take_listener(fd: i32) -> Result<OwnedFd, ManagerError> {
     // Closed at exec, as everything that the daemon opens itself; and known to be open before it is owned.
     // SAFETY: fcntl takes any number.
-    if unsafe { libc::fcntl(FIRST_FD, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
         let source = io::Error::last_os_error();
         return Err(ManagerError::Io { operation: "take over the passed socket", source });
     }
     // SAFETY: it is open, and the caller's promise.
-    let socket = unsafe { OwnedFd::from_raw_fd(FIRST_FD) };
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     listening(socket)
 }
 
-fn listening(socket: OwnedFd) -> Result<UnixListener, ManagerError> {
+fn listening(socket: OwnedFd) -> Result<OwnedFd, ManagerError> {
     use std::os::fd::AsRawFd;
     let stream = getsockopt(&socket.as_fd(), sockopt::SockType) == Ok(SockType::Stream);
     let accepts = getsockopt(&socket.as_fd(), sockopt::AcceptConn) == Ok(true);
     // Fails for the address of another family.
     let unix = getsockname::<UnixAddr>(socket.as_raw_fd()).is_ok();
-    if stream && accepts && unix { Ok(socket.into()) } else { Err(ManagerError::NotListening) }
+    if stream && accepts && unix { Ok(socket) } else { Err(ManagerError::NotListening) }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
 
     fn environment(pairs: &[(&'static str, String)]) -> impl Fn(&str) -> Option<OsString> {
@@ -198,7 +227,7 @@ mod tests {
         let manager = ServiceManager::told_by(environment(&[])).unwrap();
         assert!(manager.notify.is_none() && manager.watchdog.is_none());
         manager.tell("READY=1");
-        assert_eq!(passed_sockets(environment(&[])).unwrap(), 0);
+        assert!(passed_sockets(environment(&[])).unwrap().is_empty());
     }
 
     #[test]
@@ -229,10 +258,26 @@ mod tests {
         let sockets = |pid: u32, count: &str| {
             passed_sockets(environment(&[("LISTEN_PID", pid.to_string()), ("LISTEN_FDS", count.into())]))
         };
-        assert_eq!(sockets(me, "1").unwrap(), 1);
-        assert_eq!(sockets(me + 1, "1").unwrap(), 0);
+        assert_eq!(sockets(me, "1").unwrap(), [Role::Admin]);
+        assert_eq!(sockets(me + 1, "1").unwrap(), []);
         assert!(matches!(sockets(me, "2"), Err(ManagerError::Sockets(2))));
         assert!(matches!(sockets(me, "-1"), Err(ManagerError::Variable { name: "LISTEN_FDS", .. })));
+    }
+
+    #[test]
+    fn of_several_sockets_each_is_for_the_role_that_it_is_named_by() {
+        let named = |count: &str, names: &str| {
+            let pid = std::process::id().to_string();
+            let pairs = [("LISTEN_PID", pid), ("LISTEN_FDS", count.into()), ("LISTEN_FDNAMES", names.into())];
+            passed_sockets(environment(&pairs))
+        };
+        assert_eq!(named("2", "chaos-daemon.socket:observer").unwrap(), [Role::Admin, Role::Observer]);
+        assert_eq!(named("2", "operator:unknown").unwrap(), [Role::Operator, Role::Admin]);
+        for (count, names) in [("1", "observers"), ("2", "chaos-daemon.socket:"), ("2", "observer:x")] {
+            let refused = named(count, names);
+            assert!(matches!(refused, Err(ManagerError::Variable { name: "LISTEN_FDNAMES", .. })), "{names}");
+        }
+        assert!(matches!(named("2", "observer"), Err(ManagerError::Sockets(2))));
     }
 
     #[test]

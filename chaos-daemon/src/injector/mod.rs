@@ -5,6 +5,7 @@ pub mod alerts;
 mod aside;
 mod beats;
 pub mod child;
+pub mod claims;
 mod credentials;
 mod digest;
 pub mod doctor;
@@ -57,19 +58,19 @@ use crate::host::{MissingPrivilege, NetNs, NetNsError, Privileges, log_rates, ss
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
-use crate::policy::{Intent, Policy};
-use crate::request::facts::Question;
+use crate::policy::Policy;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
 use crate::spec::{FaultType, Parameter};
 
 use alerts::{AlertsError, Ears};
+use claims::{Doorman, Entrances, Speaker};
 use lost_guard::watch_guard;
 use manager::{ManagerError, ServiceManager, keep_informed};
 use recover::Unfinished;
 use reload::{PolicySource, keep_policy};
-use runtime::{Runtime, RuntimeError, listen_vsock};
+use runtime::{Runtime, RuntimeError, SocketOfRole, listen_vsock};
 use server_process::Recipe;
 use state::Injector;
 use watch::{Heartbeat, beat};
@@ -109,6 +110,8 @@ pub struct Options {
     pub policy_source: PolicySource,
     /// Group that may use the socket, beside root; of no effect on a socket that the service manager opened.
     pub socket_group: Option<String>,
+    /// More sockets; there are none where the service manager opened some.
+    pub sockets: Vec<SocketOfRole>,
     /// vsock port to listen on, and the context ids that may connect.
     pub vsock: Option<(u32, Vec<u32>)>,
     /// Where it is told of alerts, and the file with the token that who tells has to have.
@@ -123,6 +126,8 @@ pub struct Options {
     pub keep_days: Option<u32>,
     /// How many experiments the server runs at once.
     pub most_runs: u32,
+    /// How many connections one user may have.
+    pub connections: u32,
 }
 
 /// Why the daemon cannot run.
@@ -171,6 +176,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let io = |operation| move |source| InjectorError::Io { operation, source };
     let privileges = Privileges::check()?;
     fail_point::enter(Role::Injector);
+    claims::make_room().map_err(io("raise the limit of open files"))?;
     own(RUNTIME, &options.runtime_dir)?;
     own(STATE, &options.state_dir)?;
     let mut runtime = Runtime::claim(&options.runtime_dir)?;
@@ -186,13 +192,13 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     };
     let alerts = options.alerts.as_ref();
     let alerts = alerts.map(|(address, token)| Ears::open(*address, token.as_deref())).transpose()?;
-    // Last: once this socket is there, all the others are.
-    let listener = match manager.take_listener() {
-        Some(listener) => listener,
-        None => runtime.listen(options.socket_group.as_deref())?,
-    };
-    let recipe = Recipe::new(options, listener, vsock, alerts, went_down)
-        .map_err(io("prepare the server's directory"))?;
+    // Last: once the first of these sockets is there, all the others are.
+    let mut listeners = manager.take_listeners();
+    if listeners.is_empty() {
+        listeners = runtime.listen(options.socket_group.as_deref(), &options.sockets)?;
+    }
+    let entrances = Entrances { unix: listeners, vsock };
+    let recipe = Recipe::new(options, alerts, went_down).map_err(io("prepare the server's directory"))?;
     own(STATE, &options.state_dir)?;
     let clock = options.policy.clock_skew.then_some(CLOCK);
     allow_maps().map_err(io("raise the limit of locked memory, which eBPF maps need before Linux 5.11"))?;
@@ -204,6 +210,8 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
     let injector = Rc::new(Injector::new(options, privileges, facts, journal, home, ways_in));
     told.into_iter().for_each(|status| injector.remember(status));
+    let entrusted = claims::read(&options.state_dir).map_err(io("read what goes on by itself"))?;
+    *injector.claims() = entrusted;
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -216,7 +224,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
             &tokio,
             serve(
                 &injector,
-                &recipe,
+                (&recipe, entrances),
                 &Rc::new(manager),
                 heartbeat,
                 (recovered.unfinished, &options.policy_source),
@@ -248,12 +256,13 @@ impl Signals {
 
 async fn serve(
     injector: &Rc<Injector>,
-    recipe: &Recipe,
+    (recipe, entrances): (&Recipe, Entrances),
     manager: &Rc<ServiceManager>,
     heartbeat: Heartbeat,
     (left, source): (Vec<Unfinished>, &PolicySource),
 ) -> std::io::Result<()> {
     let mut signals = Signals::new()?;
+    let doorman = Doorman::new(entrances)?;
     // They are read now, and not on the loop when somebody asks for the first fault.
     let _: &[Parameter] = FaultType::Latency.parameters();
     // The first thread that undoes, while threads can still be had; it stays.
@@ -272,11 +281,15 @@ async fn serve(
         }
     });
     loop {
-        let (mut server, door) = recipe.start(injector.resolver())?;
+        let (mut server, door, arrivals) = recipe.start(injector.resolver())?;
         // Said again of a server that was started again, which changes nothing.
         manager.tell("READY=1");
-        let over =
-            attend(injector, server.ended(recipe, injector.resolver()), Desk::new(door), &mut signals).await;
+        let over = tokio::select! {
+            never = doorman.keep(&injector.claims, arrivals) => match never {},
+            over = attend(injector, server.ended(recipe, injector.resolver()), Desk::new(door), &mut signals) => over,
+        };
+        // Who was connected has lost the server; what outlives it goes on by the next.
+        injector.claims().server_gone();
         if over == Over::Stop {
             manager.tell("STOPPING=1");
         }
@@ -366,13 +379,43 @@ async fn attend(
 
 /// Answers a request that came in this epoch. Nothing here, nor in what it calls, blocks: what looks at the node does so aside.
 async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket: &mut Ticket) -> Reply {
+    let claim = ticket.claim();
     match request {
-        Request::Inject { name, fault, in_run, plan_digest, caller } => {
-            let intent = if in_run { Intent::Run } else { Intent::Single };
-            let policy = injector.policy();
-            let fault = policy.aimed(&fault);
-            let asked = (fault.as_ref(), plan_digest.as_deref());
-            match inject::inject(injector, &name, asked, caller, (intent, epoch, ticket)).await {
+        // None of these needs a name.
+        Request::Status => {
+            injector.refresh().await;
+            Reply::Status(injector.status())
+        }
+        Request::Remove { name } => claims::remove(injector, name, claim).await,
+        Request::StopAll => claims::stop_all(injector, claim).await,
+        Request::Release => claims::release(injector, claim).await,
+        Request::Keep { grants } => claims::keep(injector, &grants).await,
+        request => match claims::speaker(injector, claim, &request) {
+            Ok(speaker) => answer(injector, request, epoch, &speaker, ticket).await,
+            Err(error) => Reply::Error(error),
+        },
+    }
+}
+
+/// Answers what is asked in somebody's name.
+async fn answer(
+    injector: &Rc<Injector>,
+    request: Request,
+    epoch: u64,
+    speaker: &Speaker,
+    ticket: &mut Ticket,
+) -> Reply {
+    let (who, caller) = (&speaker.who, speaker.who.caller);
+    match request {
+        Request::Inject { name, fault, plan_digest } => {
+            let injected = async {
+                let intent = claims::intent(injector, speaker, (&name, &fault))?;
+                let policy = injector.policy();
+                let fault = policy.aimed(&fault);
+                let asked = (fault.as_ref(), plan_digest.as_deref());
+                inject::inject(injector, &name, asked, who, (intent, epoch, ticket)).await
+            };
+            match injected.await {
                 Ok(status) => Reply::Injected(Box::new(status)),
                 Err(error) => {
                     tracing::warn!(%name, %caller, code = ?error.code, %error, "injection refused");
@@ -380,48 +423,40 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
                 }
             }
         }
-        // Whether the caller may was asked by the server before: a run ends its faults whatever has become of its caller's role.
-        Request::Remove { name, caller } => match owners::to_end(injector, name, caller) {
-            Ok(name) => {
-                let removal = injector.end(&name, &format!("removed by {caller}")).await;
-                Reply::Removed(removal.into_iter().collect())
-            }
-            Err(error) => Reply::Error(error),
-        },
-        Request::StopAll { caller } => {
-            tracing::warn!(%caller, "ending every fault");
-            Reply::Removed(injector.end_all(&format!("stopped by {caller}")).await)
+        Request::Look { question } => {
+            let seen = facts::look(&injector.policy(), question, who, ticket).await;
+            let seen = seen.and_then(|facts| match facts {
+                crate::request::facts::Facts::Experiment(_) => facts::in_time(injector, who).map(|()| facts),
+                _ => Ok(facts),
+            });
+            seen.map_or_else(Reply::Error, Reply::Seen)
         }
-        Request::Status => {
-            injector.refresh().await;
-            Reply::Status(injector.status())
-        }
-        Request::Look { question, caller } => {
-            let begins = matches!(&question, Question::Experiment(has) if has.begins);
-            let seen = facts::look(&injector.policy(), question, &injector.who(caller), ticket).await;
-            match seen.and_then(|facts| facts::in_time(injector, facts, caller, begins)) {
-                Ok(facts) => Reply::Seen(facts),
-                Err(error) => Reply::Error(error),
-            }
-        }
-        Request::Plan { name, fault, caller } => {
+        Request::Plan { name, fault } => {
             let policy = injector.policy();
             let fault = policy.aimed(&fault);
-            let plan = plans::plan(injector, &name, &fault, caller);
+            let plan = plans::plan(injector, &name, &fault, who);
             unless_left(ticket, async { Ok(Reply::Planned(Box::new(plan.await?))) }).await
         }
-        Request::PlanAll { faults, in_run, caller } => {
-            let plans = plans::plan_all(injector, &faults, in_run, caller);
+        Request::PlanAll { faults } => {
+            let plans = plans::plan_all(injector, &faults, speaker);
             unless_left(ticket, async { Ok(Reply::PlannedAll(plans.await?)) }).await
         }
-        Request::Doctor { caller } => {
+        Request::Doctor => {
             let report = doctor::report(injector, caller);
             unless_left(ticket, async { Ok(Reply::Doctor(Box::new(report.await?))) }).await
         }
-        Request::Residue { caller } => {
+        Request::Residue => {
             let residue = doctor::residue(injector, Scope::Everywhere, caller);
             unless_left(ticket, async { Ok(Reply::Residue(Box::new(residue.await))) }).await
         }
+        Request::Entrust(what) => {
+            claims::entrust(injector, (speaker, &what), ticket).await.unwrap_or_else(Reply::Error)
+        }
+        Request::Status
+        | Request::Remove { .. }
+        | Request::StopAll
+        | Request::Release
+        | Request::Keep { .. } => Reply::Done,
     }
 }
 

@@ -8,6 +8,7 @@ use futures_util::stream::iter;
 use tokio::task::yield_now;
 
 use super::aside::Purpose;
+use super::claims::{By, Speaker};
 use super::inject::{Admitted, Freshness, ask, decide};
 use super::owners::Taken;
 use super::state::{Injector, Standing, settings};
@@ -16,8 +17,8 @@ use super::together::{Seat, refuse_beside};
 use super::watch::words as guard_words;
 use crate::host::budget;
 use crate::kernel::step::Step;
-use crate::policy::Intent;
-use crate::request::{ApiError, Caller, PlanReport, Planned};
+use crate::policy::{Intent, Who};
+use crate::request::{ApiError, PlanReport, Planned};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultRequest, QualifiedName};
 
@@ -31,10 +32,10 @@ pub(super) async fn plan(
     injector: &Injector,
     name: &QualifiedName,
     request: &FaultRequest,
-    caller: Caller,
+    who: &Arc<Who>,
 ) -> Result<PlanReport, ApiError> {
-    let asked = ask(injector, name, request, (caller, Purpose::Look, Intent::Plan), Standing::New).await?;
-    let turn = survey::turn(caller, Purpose::Look).await?;
+    let asked = ask(injector, name, request, (who, Purpose::Look, Intent::Plan), Standing::New).await?;
+    let turn = survey::turn(who.caller, Purpose::Look).await?;
     let site = Arc::clone(&injector.site);
     let surveyed = turn.run(move || survey::look(&site, asked)).await?;
     let preview = preview(decide(injector, request, surveyed, Freshness::Fresh)?);
@@ -49,17 +50,17 @@ pub(super) async fn plan(
 pub(super) async fn plan_all(
     injector: &Injector,
     faults: &[Planned],
-    in_run: bool,
-    caller: Caller,
+    speaker: &Speaker,
 ) -> Result<Vec<Result<PlanReport, ApiError>>, ApiError> {
-    let (purpose, intent) = match in_run {
-        true => (Purpose::Injection, Intent::Run),
-        false => (Purpose::Look, Intent::PlanOfRun),
+    let (purpose, intent) = match speaker.by {
+        By::Grant(..) => (Purpose::Injection, Intent::Run),
+        By::Connection => (Purpose::Look, Intent::PlanOfRun),
     };
-    let look = (caller, purpose, intent);
+    let who = &speaker.who;
+    let look = (who, purpose, intent);
     let asked = faults.iter().map(|fault| ask(injector, &fault.name, &fault.fault, look, Standing::New));
     let asked: Vec<_> = iter(asked).buffered(MOST_NAMES_AT_ONCE).collect().await;
-    let turn = survey::turn(caller, purpose).await?.of(LONGEST_OF_ALL);
+    let turn = survey::turn(who.caller, purpose).await?.of(LONGEST_OF_ALL);
     let site = Arc::clone(&injector.site);
     let surveyed = turn.run(move || {
         let mut all = Vec::new();
@@ -76,7 +77,7 @@ pub(super) async fn plan_all(
         plans.push(surveyed.and_then(|surveyed| decide(injector, &fault.fault, surveyed, Freshness::Fresh)));
     }
     let refusals: Vec<_> = (0..faults.len())
-        .map(|number| refuse_together(injector, (caller, intent), (faults, &plans), number).err())
+        .map(|number| refuse_together(injector, (who, intent), (faults, &plans), number).err())
         .collect();
     let previews = plans.into_iter().zip(refusals).map(|(admitted, refused)| match refused {
         Some(refused) => Err(refused),
@@ -89,7 +90,7 @@ pub(super) async fn plan_all(
 /// Refuses the fault of this number for those that would be active beside it.
 fn refuse_together(
     injector: &Injector,
-    (caller, intent): (Caller, Intent),
+    asker: (&Who, Intent),
     (faults, plans): (&[Planned], &[Result<Admitted, ApiError>]),
     number: usize,
 ) -> Result<(), ApiError> {
@@ -105,7 +106,6 @@ fn refuse_together(
     let (Some(new), Some(planned)) = (seat(number), faults.get(number)) else { return Ok(()) };
     let beside: Vec<_> = planned.beside.iter().filter_map(|other| seat(*other)).collect();
     let active = Taken::of(injector.active.borrow().keys().map(|name| name.owner), new.name.owner);
-    let asker = (&injector.who(caller), intent);
     refuse_beside(&injector.policy(), asker, active, &new, &beside.iter().collect::<Vec<_>>())
 }
 

@@ -3,14 +3,15 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::state::Injector;
 use crate::policy::environment::Environment;
 use crate::policy::limits::Recent;
-use crate::policy::{Asked, Intent, Policy, PolicyError};
-use crate::request::{ApiError, Caller, ErrorCode, chain};
+use crate::policy::{Asked, Intent, Policy, PolicyError, Who};
+use crate::request::{ApiError, ErrorCode, chain};
 use crate::spec::{Fault, FaultRequest};
 
 /// Where the policy comes from.
@@ -38,7 +39,7 @@ impl PolicySource {
 pub(super) struct Grounds {
     pub(super) request: FaultRequest,
     pub(super) fault: Fault,
-    pub(super) caller: Caller,
+    pub(super) who: Arc<Who>,
     pub(super) intent: Intent,
     /// The names of what was found for it.
     pub(super) names: Vec<String>,
@@ -46,12 +47,12 @@ pub(super) struct Grounds {
 
 impl Grounds {
     /// Why a fault that goes on may not any more under this policy.
-    fn against(&self, injector: &Injector, policy: &Policy) -> Option<ApiError> {
-        let who = &injector.who(self.caller);
+    fn against(&self, policy: &Policy) -> Option<ApiError> {
         // It has begun, so that its number and the time are no longer asked for.
         let intent = self.intent.going_on();
         let recent = Recent::default();
-        let asked = Asked { who, fault: &self.fault, active: 0, recent, intent, now: Timestamp::now() };
+        let asked =
+            Asked { who: &self.who, fault: &self.fault, active: 0, recent, intent, now: Timestamp::now() };
         let names = self.names.iter().map(String::as_str);
         let spared = policy.spare_production_in(&self.request).and_then(|()| policy.spare_production(names));
         spared.map_err(ApiError::from).and_then(|()| policy.permit(&asked).map(drop)).err()
@@ -111,7 +112,7 @@ async fn reload(injector: &Rc<Injector>, source: PolicySource) {
                 let text = format!("`{}` of the policy allows less than it did", narrower?);
                 Some(ApiError::new(ErrorCode::PolicyDenied, text))
             };
-            Some((name.clone(), grounds.against(injector, &now).or_else(by_leave)?))
+            Some((name.clone(), grounds.against(&now).or_else(by_leave)?))
         });
         against.collect()
     };

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::watch::Heartbeat;
 use crate::host::accounts;
 use crate::kernel::process::ProcessId;
+use crate::policy::Role;
 
 /// How many callers may wait to be let in.
 const VSOCK_BACKLOG: i32 = 128;
@@ -46,9 +48,46 @@ pub struct Claimant {
 #[derive(Debug)]
 pub struct Runtime {
     directory: PathBuf,
-    /// Whether the socket in it is ours.
-    bound: bool,
+    /// The sockets in it that are ours.
+    bound: Vec<PathBuf>,
     lock: Flock<File>,
+}
+
+/// The socket for everybody.
+const SOCKET: &str = "mcp.sock";
+
+/// One more socket, by which nobody is more than of a role.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SocketOfRole {
+    /// The role.
+    pub role: Role,
+    /// The name of its file in the runtime directory.
+    pub name: String,
+    /// Group that may use it, beside root.
+    pub group: Option<String>,
+}
+
+impl FromStr for SocketOfRole {
+    type Err = String;
+
+    /// `ROLE=NAME` or `ROLE=NAME:GROUP`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (role, socket) = text.split_once('=').ok_or("give ROLE=NAME, or ROLE=NAME:GROUP")?;
+        let known = Role::ALL.into_iter().find(|known| known.name() == role);
+        let role =
+            known.ok_or_else(|| format!("{role:?} is no role: observer, approver, operator or admin"))?;
+        let (name, group) =
+            socket.split_once(':').map_or((socket, None), |(name, group)| (name, Some(group)));
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_name = name.len() <= 64 && name.ends_with(".sock") && name.bytes().all(is_plain);
+        if !is_name || name == SOCKET || name.starts_with('.') {
+            return Err(format!(
+                "{name:?} is no name of a socket in the runtime directory: letters, digits, -, _ and ., with .sock at its end, and not \
+                 {SOCKET}"
+            ));
+        }
+        Ok(Self { role, name: name.to_owned(), group: group.map(str::to_owned) })
+    }
 }
 
 /// Why a runtime directory cannot be used.
@@ -150,7 +189,7 @@ impl Runtime {
         // Before the name: the guard takes whoever is named, and does not beat, for one that hangs.
         Heartbeat::of_injector(directory).map_err(io("open the heartbeat in", directory))?.beat();
         write_claimant(&mut lock, true).map_err(io("write", &path))?;
-        Ok(Self { directory: directory.to_owned(), bound: false, lock })
+        Ok(Self { directory: directory.to_owned(), bound: Vec::new(), lock })
     }
 
     /// Says that recovery is over and serving begins; returns the heartbeat to keep.
@@ -192,12 +231,23 @@ impl Runtime {
         self.directory.join("journal")
     }
 
-    /// Opens the socket that callers connect to: for root, and for `group`.
+    /// Opens the sockets that callers connect to: the one for everybody, for root and for `group`, and `more`. That one comes last: once
+    /// it is there, all are.
     ///
     /// # Errors
-    /// When the group does not exist or the socket cannot be made.
-    pub fn listen(&mut self, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
-        let path = self.directory.join("mcp.sock");
+    /// When a group does not exist or a socket cannot be made.
+    pub fn listen(
+        &mut self,
+        group: Option<&str>,
+        more: &[SocketOfRole],
+    ) -> Result<Vec<(OwnedFd, Role)>, RuntimeError> {
+        let more = more.iter().map(|more| (more.name.as_str(), more.group.as_deref(), more.role));
+        let all = more.chain([(SOCKET, group, Role::Admin)]);
+        all.map(|(name, group, role)| Ok((self.listen_at(name, group)?.into(), role))).collect()
+    }
+
+    fn listen_at(&mut self, name: &str, group: Option<&str>) -> Result<UnixListener, RuntimeError> {
+        let path = self.directory.join(name);
         let io = |operation| {
             let path = path.display().to_string();
             move |source| RuntimeError::Io { operation, path, source }
@@ -217,13 +267,13 @@ impl Runtime {
             _ => {}
         }
         // Made under another name and then moved, so that nobody meets it before its owner and mode are set.
-        let fresh = self.directory.join("mcp.sock.new");
+        let fresh = self.directory.join(format!("{name}.new"));
         drop(fs::remove_file(&fresh));
         let listener = UnixListener::bind(&fresh).map_err(io("create the socket"))?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o660)).map_err(io("set the mode of"))?;
         chown(&fresh, Some(0), Some(gid.unwrap_or(0))).map_err(io("set the owner of"))?;
         fs::rename(&fresh, &path).map_err(io("put in place"))?;
-        self.bound = true;
+        self.bound.push(path);
         Ok(listener)
     }
 }
@@ -251,8 +301,8 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         // One that a service manager has opened stays, and so does one that a daemon which died has left: the next
         // start replaces it.
-        if self.bound {
-            drop(fs::remove_file(self.directory.join("mcp.sock")));
+        for path in &self.bound {
+            drop(fs::remove_file(path));
         }
     }
 }
@@ -303,6 +353,34 @@ mod tests {
         assert!(Runtime::claim(folder.path()).is_err(), "it took the lock along");
         drop(runtime);
         assert!(Runtime::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_further_socket_is_in_the_runtime_directory_and_for_a_role() {
+        let socket: SocketOfRole = "observer=watch.sock:monitoring".parse().unwrap();
+        let monitoring = Some("monitoring".to_owned());
+        assert_eq!(
+            socket,
+            SocketOfRole { role: Role::Observer, name: "watch.sock".into(), group: monitoring }
+        );
+        for bad in [
+            "watch.sock",
+            "owner=w.sock",
+            "observer=../w.sock",
+            "observer=mcp.sock",
+            "observer=.sock",
+            "observer=lock",
+        ] {
+            assert!(bad.parse::<SocketOfRole>().is_err(), "{bad}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut runtime = Runtime::claim(folder.path()).unwrap();
+        let more = ["observer=watch.sock".parse().unwrap()];
+        let roles: Vec<_> = runtime.listen(None, &more).unwrap().into_iter().map(|(_, role)| role).collect();
+        assert_eq!(roles, [Role::Observer, Role::Admin]);
+        assert!(folder.path().join("watch.sock").exists());
+        drop(runtime);
+        assert!(!folder.path().join("watch.sock").exists() && !folder.path().join(SOCKET).exists());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
-use std::os::unix::net::{UnixListener, UnixStream as StdUnixStream};
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -26,6 +26,7 @@ use super::child::{CHILD_FD, collect, ended, kill, start_child};
 use crate::host::accounts;
 use crate::host::program::Programs;
 use crate::request::WentDown;
+use crate::request::claim::arrivals;
 use crate::request::descriptors::hand_over;
 use crate::request::names::Resolver;
 use crate::spec::origin::Origin;
@@ -68,7 +69,6 @@ struct Taker {
 /// Everything that is needed to start the server, and to start it again.
 #[derive(Debug)]
 pub struct Recipe {
-    listener: UnixListener,
     directory: PathBuf,
     user: (u32, u32),
     /// Programs that probes may run, and as whom.
@@ -78,12 +78,12 @@ pub struct Recipe {
     kubeconfigs: BTreeSet<String>,
     /// What probes may show, and to whom.
     credentials: BTreeMap<String, BTreeSet<Origin>>,
-    vsock: Option<(OwnedFd, Vec<u32>)>,
     alerts: Option<Ears>,
     keep_runs: u32,
     keep_megabytes: u64,
     keep_days: Option<u32>,
     most_runs: u32,
+    connections: u32,
     /// What has taken the host down before this boot.
     went_down: Option<WentDown>,
 }
@@ -93,13 +93,7 @@ impl Recipe {
     ///
     /// # Errors
     /// When it cannot be made or given to the server's user.
-    pub fn new(
-        options: &Options,
-        listener: UnixListener,
-        vsock: Option<(OwnedFd, Vec<u32>)>,
-        alerts: Option<Ears>,
-        went_down: Option<WentDown>,
-    ) -> io::Result<Self> {
+    pub fn new(options: &Options, alerts: Option<Ears>, went_down: Option<WentDown>) -> io::Result<Self> {
         let user = unprivileged()?;
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
@@ -110,51 +104,48 @@ impl Recipe {
         let (keep_runs, keep_megabytes) = (options.keep_runs, options.keep_megabytes);
         let (keep_days, most_runs) = (options.keep_days, options.most_runs);
         Ok(Self {
-            listener,
             directory,
             user,
             programs,
             runner,
             kubeconfigs,
             credentials,
-            vsock,
             alerts,
             keep_runs,
             keep_megabytes,
             keep_days,
             most_runs,
+            connections: options.connections,
             went_down,
         })
     }
 
-    /// Starts the server with its prober and its runner; returns them, and the injector's end of the only door to the server. By
-    /// `resolver` the prober is asked for addresses of names.
+    /// Starts the server with its prober and its runner; returns them, and the injector's ends of the door to the server and of the
+    /// socket by which it gets connections. By `resolver` the prober is asked for addresses of names.
     ///
     /// # Errors
     /// When a process cannot be started.
-    pub fn start(&self, resolver: &Resolver) -> io::Result<(ServerProcess, UnixStream)> {
+    pub fn start(&self, resolver: &Resolver) -> io::Result<(ServerProcess, UnixStream, UnixStream)> {
         let (ours, theirs) = StdUnixStream::pair()?;
         ours.set_nonblocking(true)?;
+        let (announces, arrivals) = arrivals()?;
         let (prober, probers) = Taker::new("prober", self.start_prober(resolver)?)?;
         let (runner, runners) = match self.start_runner()? {
             Some(started) => Some(Taker::new("runner", started)?).unzip(),
             None => (None, None),
         };
-        let mut fds = vec![self.listener.try_clone()?.into(), theirs.into(), probers.into()];
-        let mut names = vec!["--listener-fd", "--door-fd", "--prober-fd"];
+        let mut fds = vec![arrivals.into(), theirs.into(), probers.into()];
+        let mut names = vec!["--arrivals-fd", "--door-fd", "--prober-fd"];
         if let Some(runners) = runners {
             fds.push(runners.into());
             names.push("--runner-fd");
-        }
-        if let Some((vsock, _)) = &self.vsock {
-            fds.push(vsock.try_clone()?);
-            names.push("--vsock-fd");
         }
         let server = spawn(self.user, CloneFlags::CLONE_NEWNET, fds, |command| {
             command.arg("server").arg("--state-dir").arg(&self.directory);
             command.arg("--keep-runs").arg(self.keep_runs.to_string());
             command.arg("--keep-megabytes").arg(self.keep_megabytes.to_string());
             command.arg("--most-runs").arg(self.most_runs.to_string());
+            command.arg("--user-connections").arg(self.connections.to_string());
             if let Some(days) = self.keep_days {
                 command.arg("--keep-days").arg(days.to_string());
             }
@@ -164,11 +155,9 @@ impl Recipe {
             for (name, fd) in names.iter().zip(CHILD_FD..) {
                 command.arg(name).arg(fd.to_string());
             }
-            for cid in self.vsock.iter().flat_map(|(_, cids)| cids) {
-                command.arg("--vsock-cid").arg(cid.to_string());
-            }
         })?;
-        Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?))
+        let announces = UnixStream::from_std(announces)?;
+        Ok((ServerProcess { server, prober, runner }, UnixStream::from_std(ours)?, announces))
     }
 
     /// A prober, which `resolver` asks from now on, and the server's end of the stream to it.

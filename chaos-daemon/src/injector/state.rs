@@ -2,13 +2,15 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use tokio::sync::Notify;
 
+use super::claims::{self, Claims};
 use super::holders::{Holder, HolderFailure};
 use super::orders::Line;
 use super::pace::Pace;
@@ -18,14 +20,14 @@ use super::watch::{GuardPost, Sight, words};
 use super::{AttachChoice, Options};
 use crate::fault::Attach;
 use crate::holder::Preload;
-use crate::host::{Facts, Identity, NetNs, NetNsIdentity, Privileges, Unusable};
+use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
 use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::bpf::{Capacity, Family};
 use crate::kernel::step::Step;
-use crate::policy::{Policy, Who};
+use crate::policy::Policy;
 use crate::request::names::{Resolver, resolver};
-use crate::request::{Caller, Evidence, FaultState, FaultStatus, Removal};
+use crate::request::{Evidence, FaultState, FaultStatus, Removal};
 use crate::spec::LifetimeClass;
 use crate::spec::{FaultType, QualifiedName};
 
@@ -39,8 +41,6 @@ const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
 const STOCK_WATCH: Duration = Duration::from_secs(1);
 /// The warning about processes in whose place nobody comes.
 const ALONE: &str = "no new process seen: no supervisor?";
-/// Of how many callers the supplementary groups are remembered.
-const MOST_REMEMBERED: usize = 1024;
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -54,8 +54,11 @@ pub struct Injector {
     pub(super) reloads: Notify,
     /// Rings when nothing may run here any more.
     pub(super) halted: Notify,
-    /// The supplementary groups that callers had when they last asked, the latest last.
-    groups: RefCell<VecDeque<(Caller, Vec<u32>)>>,
+    /// In whose name the server may ask.
+    pub(super) claims: Arc<Mutex<Claims>>,
+    /// Where it is written down, one after the other.
+    pub(super) state_dir: PathBuf,
+    pub(super) writes: tokio::sync::Mutex<()>,
     pub(super) privileges: Privileges,
     /// What is needed to look at this node, also away from the loop.
     pub(super) site: Arc<Site>,
@@ -161,7 +164,9 @@ impl Injector {
             policies: Cell::new(0),
             reloads: Notify::new(),
             halted: Notify::new(),
-            groups: RefCell::default(),
+            claims: Arc::default(),
+            state_dir: options.state_dir.clone(),
+            writes: tokio::sync::Mutex::default(),
             privileges,
             site: Arc::new(site),
             unloadable: RefCell::default(),
@@ -198,24 +203,9 @@ impl Injector {
         self.policies.get()
     }
 
-    /// Whoever asks, as far as the policy tells one from another.
-    pub(super) fn who(&self, caller: Caller) -> Who {
-        self.policy().who(caller, || self.groups_of(caller))
-    }
-
-    /// The supplementary groups of a caller. One that has gone meanwhile has those that it had: its runs and faults go on.
-    fn groups_of(&self, caller: Caller) -> Vec<u32> {
-        let now = Identity::of(caller).into_groups();
-        let mut known = self.groups.borrow_mut();
-        if now.is_empty() {
-            return known.iter().rfind(|(had, _)| *had == caller).map_or(now, |(_, groups)| groups.clone());
-        }
-        known.retain(|(had, _)| *had != caller);
-        known.push_back((caller, now.clone()));
-        if known.len() > MOST_REMEMBERED {
-            known.pop_front();
-        }
-        now
+    /// In whose name the server may ask, now.
+    pub(super) fn claims(&self) -> MutexGuard<'_, Claims> {
+        claims::lock(&self.claims)
     }
 
     /// By which names are looked up.

@@ -16,7 +16,7 @@ use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
 use crate::host::{NetNsIdentity, Spared};
 use crate::kernel::netlink::marks::recognise_device;
 use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
-use crate::policy::{Intent, Permit};
+use crate::policy::{Intent, Permit, Who};
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
 use crate::spec::{Direction, Fault, QualifiedName};
@@ -42,7 +42,7 @@ pub(super) struct Asked {
     pub(super) permit: Permit,
     /// Under which policy it was given.
     pub(super) policies: u64,
-    pub(super) caller: Caller,
+    pub(super) who: Arc<Who>,
     pub(super) intent: Intent,
     /// The ports at which sshd was when it was last looked.
     pub(super) ways_in: Vec<u16>,
@@ -104,7 +104,8 @@ pub(super) async fn turn_of_fault(caller: Caller) -> Result<Turn, ApiError> {
 /// # Errors
 /// Names what cannot be a target, or is missing, and why.
 pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
-    let Asked { name, fault, named, permit, policies, caller, intent, ways_in, standing } = asked;
+    let Asked { name, fault, named, permit, policies, who, intent, ways_in, standing } = asked;
+    let caller = who.caller;
     // Before anything is looked at, which may be missing for the same reason.
     fault::require(&fault, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
@@ -134,7 +135,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     };
     let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
-    let asked = Asked { name, fault, named, permit, policies, caller, intent, ways_in, standing };
+    let asked = Asked { name, fault, named, permit, policies, who, intent, ways_in, standing };
     Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard, spared })
 }
 

@@ -308,21 +308,17 @@ impl Tool for Doctor {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<DoctorOutput, ApiError> {
-        doctor(call.service, call.caller, call.arguments).await
+        doctor(call.service, call.arguments).await
     }
 }
 
-async fn doctor(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-) -> Result<DoctorOutput, ApiError> {
+async fn doctor(service: &Service, arguments: Map<String, Value>) -> Result<DoctorOutput, ApiError> {
     let mut fields = Fields::new("", arguments);
     let residue = fields.boolean("residue")?.unwrap_or(false);
     fields.finish()?;
-    let mut output = DoctorOutput::from(service.doctor(caller).await?);
+    let mut output = DoctorOutput::from(service.doctor().await?);
     if residue {
-        output.everywhere = Some(service.residue(caller).await?);
+        output.everywhere = Some(service.residue().await?);
     }
     Ok(output)
 }

@@ -95,9 +95,9 @@ pub(crate) trait Court {
     /// Asks something to which leave is the whole answer.
     fn ask(&self, question: Question) -> impl Future<Output = Result<(), ApiError>> + Send;
     /// The fault that is registered under a name.
-    fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError>;
+    fn fault(&self, name: &GivenName) -> impl Future<Output = Result<FaultRequest, ApiError>> + Send;
     /// The experiment that is registered under a name.
-    fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError>;
+    fn document(&self, name: &str) -> impl Future<Output = Result<Map<String, Value>, ApiError>> + Send;
     /// Whether a run at this stage, or at the next, is due of what has this name.
     fn due(
         &self,
@@ -115,15 +115,15 @@ struct Daemon<'a> {
 
 impl Court for Daemon<'_> {
     async fn ask(&self, question: Question) -> Result<(), ApiError> {
-        self.service.ask(question, self.caller).await
+        self.service.ask(question).await
     }
 
-    fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
-        self.service.fault_meant(name, self.caller)
+    async fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
+        self.service.fault_meant(name, self.caller).await
     }
 
-    fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
-        self.service.document_meant(name, self.caller)
+    async fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
+        self.service.document_meant(name, self.caller).await
     }
 
     async fn due(
@@ -187,19 +187,22 @@ impl<C: Court> Hearing<'_, C> {
             "chaos_inject_fault" => self.inject(arguments).await,
             "chaos_plan" => {
                 let (name, fault) = plan::wanted(arguments)?;
-                let fault = fault.map_or_else(|| self.fault(&name), Ok)?;
+                let fault = match fault {
+                    Some(fault) => fault,
+                    None => self.fault(&name).await?,
+                };
                 self.with_fault(Act::Plan, fault).await
             }
             "chaos_register_experiment" => self.register(arguments).await,
             "chaos_run_experiment" => {
                 let Wanted { name, dry_run, stage, .. } = experiment::wanted(arguments)?;
                 match dry_run {
-                    true => self.dry_run(&self.document(&name)?).await,
+                    true => self.dry_run(&self.document(&name).await?).await,
                     false => self.run(&name, stage).await,
                 }
             }
             "chaos_plan_experiment" => match experiment::planned(arguments)? {
-                (Planned::Registered(name), _) => self.dry_run(&self.document(&name)?).await,
+                (Planned::Registered(name), _) => self.dry_run(&self.document(&name).await?).await,
                 (Planned::Document(document), _) => {
                     self.understand(&document).await?;
                     self.dry_run(&document).await
@@ -223,12 +226,18 @@ impl<C: Court> Hearing<'_, C> {
         self.court.ask(Question::Fault { act, fault: Box::new(fault) }).await
     }
 
-    fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
-        self.faults.get(&name.to_string()).cloned().map_or_else(|| self.court.fault(name), Ok)
+    async fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
+        match self.faults.get(&name.to_string()) {
+            Some(fault) => Ok(fault.clone()),
+            None => self.court.fault(name).await,
+        }
     }
 
-    fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
-        self.documents.get(name).cloned().map_or_else(|| self.court.document(name), Ok)
+    async fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
+        match self.documents.get(name) {
+            Some(document) => Ok(document.clone()),
+            None => self.court.document(name).await,
+        }
     }
 
     async fn inject(&mut self, arguments: Map<String, Value>) -> Result<(), ApiError> {
@@ -241,7 +250,7 @@ impl<C: Court> Hearing<'_, C> {
                 self.faults.insert(name.to_string(), *fault);
                 Ok(())
             }
-            Action::Inject(..) => self.with_fault(Act::Inject, self.fault(&name)?).await,
+            Action::Inject(..) => self.with_fault(Act::Inject, self.fault(&name).await?).await,
         }
     }
 
@@ -267,10 +276,10 @@ impl<C: Court> Hearing<'_, C> {
     }
 
     async fn run(&self, name: &str, stage: Option<Stage>) -> Result<(), ApiError> {
-        let document = self.document(name)?;
+        let document = self.document(name).await?;
         let experiment = Experiment::parse(&document, &Nowhere)?;
         self.court.due(&experiment, &document, (name, stage)).await?;
-        self.court.ask(beginning(&experiment, &document, false)).await?;
+        self.court.ask(beginning(&experiment, &document)).await?;
         for (_, _, fault) in experiment.faults() {
             self.with_fault(Act::Run, fault.clone()).await?;
         }
@@ -293,7 +302,7 @@ impl<C: Court> Hearing<'_, C> {
             Some("pause" | "delete") => self.act(Act::End).await,
             Some("set") => {
                 self.act(Act::Schedule).await?;
-                self.document(&schedule::words(&mut fields)?.experiment).map(drop)
+                self.document(&schedule::words(&mut fields)?.experiment).await.map(drop)
             }
             _ => self.act(Act::Schedule).await,
         }
@@ -308,7 +317,7 @@ impl<C: Court> Hearing<'_, C> {
             _ => {
                 self.act(Act::Schedule).await?;
                 let name = fields.need("name", name, "name the experiment")?;
-                self.document(&name).map(drop)
+                self.document(&name).await.map(drop)
             }
         }
     }
@@ -327,11 +336,11 @@ mod tests {
             Err(ApiError::new(ErrorCode::PolicyDenied, format!("{question:?}")))
         }
 
-        fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
+        async fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
             Err(ApiError::new(ErrorCode::FaultNotFound, name.to_string()))
         }
 
-        fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
+        async fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
             Err(ApiError::new(ErrorCode::ExperimentNotFound, name))
         }
 

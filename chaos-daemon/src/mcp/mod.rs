@@ -249,7 +249,7 @@ impl ServerHandler for Handler {
         // It is as much work as a call.
         let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         let Some(run_id) = run_id else {
-            return resources::read_rules(&self.service, self.caller).await.map(Into::into);
+            return resources::read_rules(&self.service).await.map(Into::into);
         };
         resources::read_run(&self.service, &request.uri, run_id, self.caller.owner()).await.map(Into::into)
     }

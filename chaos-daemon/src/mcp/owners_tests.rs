@@ -10,12 +10,13 @@ use serde_json::json;
 
 use super::*;
 use crate::probe::prober::{self, Prober};
+use crate::request::claim::Claim;
 use crate::request::evidence::Met;
 use crate::request::facts::{Facts, Question};
 use crate::request::wire::{Desk, Door};
 use crate::request::{Evidence, FaultState, FaultStatus, PlanReport, Removal, Reply, Request};
 use crate::server::history::Retention;
-use crate::spec::{FaultRequest, LifetimeClass, QualifiedName};
+use crate::spec::{FaultRequest, LifetimeClass, Owner, QualifiedName};
 use tools::Entry;
 
 const A: u32 = 1001;
@@ -52,7 +53,8 @@ impl Stage {
         let (asker, _followed) = waiting::between();
         let caller = Caller::Unix { uid, gid: uid, pid: 7 };
         let arguments = arguments.as_object().unwrap().clone();
-        let call = Call { service: &self.service, caller, arguments, asker: &asker };
+        let service = self.service.in_the_name_of(Claim::Connection(uid.into()));
+        let call = Call { service: &service, caller, arguments, asker: &asker };
         let said = Entry::named(tool).unwrap().carry_out(call).await;
         said.structured_content.unwrap()
     }
@@ -101,40 +103,59 @@ fn fault(kind: &str) -> Value {
 /// Holds what is injected until it is removed.
 async fn inject_and_remove(mut desk: Desk, active: Active) {
     let answers = desk.answers();
+    // Who has begun what goes on.
+    let mut grants = Vec::new();
     while let Ok(Some((ticket, request))) = desk.next().await {
         let mut active = active.lock().unwrap();
+        let uid = match ticket.claim() {
+            // Here each user has one, with its own number.
+            Claim::Connection(uid) => u32::try_from(uid).ok(),
+            Claim::Grant(number) => grants.get(usize::try_from(number).unwrap()).copied(),
+            Claim::Nobody => None,
+        };
+        let caller = uid.map(|uid| Caller::Unix { uid, gid: uid, pid: 7 });
+        let named = |owner: Owner| assert!(caller.is_some_and(|caller| caller.may_name(owner)), "{owner}");
         let reply = match request {
-            Request::Inject { name, fault, caller, plan_digest, .. } => {
-                assert_eq!(caller.meant(Some(name.owner)), Ok(name.owner), "{name} of {caller}");
+            Request::Inject { name, fault, plan_digest } => {
+                named(name.owner);
                 assert!(plan_digest.is_none_or(|planned| planned == digest(&fault)));
                 active.insert(name.clone(), FaultRequest::clone(&fault));
                 Reply::Injected(Box::new(status(&name, &fault)))
             }
-            Request::Plan { name, fault, caller } => {
-                assert_eq!(caller.meant(Some(name.owner)), Ok(name.owner));
+            Request::Plan { name, fault } => {
+                named(name.owner);
                 Reply::Planned(Box::new(plan(&fault)))
             }
             Request::PlanAll { faults, .. } => {
                 Reply::PlannedAll(faults.iter().map(|planned| Ok(plan(&planned.fault))).collect())
             }
-            Request::Remove { name, caller } => {
-                let name = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name);
+            Request::Remove { name } => {
+                let owner = name.owner.or_else(|| caller.map(Caller::owner)).unwrap();
+                let name = QualifiedName::new(owner, name.name);
                 Reply::Removed(active.remove(&name).map(|fault| removal(name, &fault)).into_iter().collect())
             }
-            Request::StopAll { .. } => {
+            Request::StopAll => {
                 let all = std::mem::take(&mut *active);
                 Reply::Removed(all.into_iter().map(|(name, fault)| removal(name, &fault)).collect())
             }
             Request::Status => {
                 Reply::Status(active.iter().map(|(name, fault)| status(name, fault)).collect())
             }
-            Request::Look { question: Question::Experiment(_), .. } => {
+            Request::Look { question: Question::Experiment(_) } => {
                 Reply::Seen(Facts::Experiment(Box::default()))
             }
             Request::Look {
                 question: Question::Act(_) | Question::Named { .. } | Question::Fault { .. },
-                ..
             } => Reply::Seen(Facts::Act),
+            Request::Look { question: Question::Naming(_) } => {
+                Reply::Error(ApiError::new(ErrorCode::PolicyDenied, "of another user"))
+            }
+            Request::Entrust(what) => {
+                named(what.owner);
+                grants.push(uid.unwrap());
+                Reply::Entrusted(u64::try_from(grants.len() - 1).unwrap())
+            }
+            Request::Release | Request::Keep { .. } => Reply::Done,
             other => panic!("{other:?}"),
         };
         drop(active);

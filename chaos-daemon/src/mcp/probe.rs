@@ -12,8 +12,8 @@ use super::schema::object;
 use super::tool::{Call, Hints, Tool, says_its_error};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
+use crate::request::ApiError;
 use crate::request::fields::Fields;
-use crate::request::{ApiError, Caller};
 use crate::server::service::Service;
 use crate::spec::SpecError;
 
@@ -70,7 +70,7 @@ impl Tool for Probe {
     }
 
     async fn carry_out(call: Call<'_>) -> Result<ProbeOutput, ApiError> {
-        take(call.service, call.caller, call.arguments).await
+        take(call.service, call.arguments).await
     }
 }
 
@@ -86,12 +86,8 @@ fn one_of_each(examples: Value) -> Vec<Value> {
 }
 
 /// What came back of an address is left out: an experiment's tolerance may look at it, a caller need not see it.
-async fn take(
-    service: &Service,
-    caller: Caller,
-    arguments: Map<String, Value>,
-) -> Result<ProbeOutput, ApiError> {
-    let sample = service.probe(&words(arguments)?, caller).await?;
+async fn take(service: &Service, arguments: Map<String, Value>) -> Result<ProbeOutput, ApiError> {
+    let sample = service.probe(&words(arguments)?).await?;
     Ok(ProbeOutput {
         ok: sample.ok,
         detail: sample.detail,

@@ -14,7 +14,7 @@ use super::history;
 use super::tools::TOOLS;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
-use crate::request::{Caller, ErrorCode};
+use crate::request::ErrorCode;
 use crate::server::service::Service;
 use crate::spec::{FAULT_TYPES, FaultType, Owner};
 
@@ -97,8 +97,8 @@ pub(super) async fn read_run(
 }
 
 /// What callers have to keep to.
-pub(super) async fn read_rules(service: &Service, caller: Caller) -> Result<ReadResourceResult, ErrorData> {
-    let rules = service.rules(caller).await;
+pub(super) async fn read_rules(service: &Service) -> Result<ReadResourceResult, ErrorData> {
+    let rules = service.rules().await;
     rules
         .map(|text| contents(text, RULES, MARKDOWN))
         .map_err(|error| ErrorData::internal_error(error.to_string(), None))

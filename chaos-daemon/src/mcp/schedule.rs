@@ -11,7 +11,7 @@ use super::tool::{Call, Hints, Output, Tool, says_its_error};
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};
-use crate::server::schedule::{Chosen, Listed, Outcome, Schedule, given_name};
+use crate::server::schedule::{Chosen, Listed, Outcome, given_name};
 use crate::server::service::Service;
 use crate::spec::windows::{WindowWords, WindowsWords};
 use crate::spec::{Owner, QualifiedName, SpecError};
@@ -129,16 +129,18 @@ async fn schedule(
     let action = fields.string("action")?;
     let action = fields.need("action", action, "set, list, pause, resume or delete")?;
     match action.as_str() {
-        "set" | "resume" => service.ask_leave(Act::Schedule, caller).await?,
-        "pause" | "delete" => service.ask_leave(Act::End, caller).await?,
+        "set" | "resume" => service.ask_leave(Act::Schedule).await?,
+        "pause" | "delete" => service.ask_leave(Act::End).await?,
         _ => {}
     }
     let viewer = caller.owner();
-    let meant = |name: String| {
-        let name = given_name(&name)?;
-        Ok::<_, ApiError>(QualifiedName::new(caller.meant(name.owner)?, name.name))
+    let name = match fields.string("name")? {
+        Some(name) => {
+            let name = given_name(&name)?;
+            Some(QualifiedName::new(service.meant(name.owner, caller).await?, name.name))
+        }
+        None => None,
     };
-    let name = fields.string("name")?.map(meant).transpose()?;
     let chosen = name.clone().map_or(Chosen::AllOf(viewer), Chosen::One);
     let (schedules, now) = (service.schedules(), jiff::Timestamp::now());
     let (message, problem) = match action.as_str() {
@@ -147,9 +149,7 @@ async fn schedule(
             let words = words(&mut fields)?;
             let paused = fields.boolean("paused")?.unwrap_or(false);
             fields.finish()?;
-            let (experiment, digest) = service.to_be_scheduled(&words.experiment, name.owner)?;
-            let schedule = Schedule::new(Words { experiment, ..words }, paused, digest, caller, now);
-            let problem = schedules.set(name.clone(), schedule).await?;
+            let problem = service.set_schedule(name.clone(), (words, paused), caller, now).await?;
             tracing::info!(%caller, schedule = %name, paused, "set a schedule");
             (format!("set: {}", name.shown_to(viewer)), problem)
         }
@@ -172,7 +172,7 @@ async fn schedule(
         "delete" => {
             let name = fields.need("name", name.clone(), "name the schedule")?;
             fields.finish()?;
-            let (was, problem) = schedules.delete(name.clone()).await?;
+            let (was, problem) = service.delete_schedule(name.clone()).await?;
             let shown = name.shown_to(viewer);
             let message = match was {
                 true => {

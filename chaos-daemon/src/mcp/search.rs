@@ -198,7 +198,7 @@ async fn search(
     let action = fields.need("action", action, "start, status, list, stop or minimise")?;
     let name = fields.string("name")?;
     if action == "list" {
-        service.ask_leave(Act::Look, caller).await?;
+        service.ask_leave(Act::Look).await?;
         fields.finish()?;
         return told(service, None, (String::new(), caller.owner()), Told::default()).await;
     }
@@ -218,7 +218,7 @@ async fn search(
             begun(service, &name, viewer).await
         }
         "stop" => {
-            service.ask_leave(Act::End, caller).await?;
+            service.ask_leave(Act::End).await?;
             fields.finish()?;
             let kept = service.searches().meant(&name, viewer)?;
             let ended = service.searches().stop(Some(&kept)).await?;
@@ -227,7 +227,7 @@ async fn search(
             told(service, Some(&kept), (message, viewer), Told { best: true, ..Told::default() }).await
         }
         "status" => {
-            service.ask_leave(Act::Look, caller).await?;
+            service.ask_leave(Act::Look).await?;
             let asked = status(&mut fields)?;
             fields.finish()?;
             let kept = service.searches().meant(&name, viewer)?;

@@ -58,12 +58,12 @@ impl Tool for Targets {
         )
     }
 
-    async fn carry_out(Call { service, caller, arguments, .. }: Call<'_>) -> Result<TargetsOutput, ApiError> {
+    async fn carry_out(Call { service, arguments, .. }: Call<'_>) -> Result<TargetsOutput, ApiError> {
         let mut fields = Fields::new("", arguments);
         let text = fields.string("text")?;
         let limit = limit(&mut fields, LISTED, MOST_LISTED)? as usize;
         fields.finish()?;
-        let found = service.host_targets(Wanted { text, limit }, caller).await?;
+        let found = service.host_targets(Wanted { text, limit }).await?;
         Ok(TargetsOutput { found, error: None })
     }
 }

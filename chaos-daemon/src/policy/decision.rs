@@ -12,10 +12,10 @@ use super::refusal::{Refusal, quoted};
 use super::roles::{Reach, Who, reach};
 use super::{FaultTypeName, PROBE_COMMANDS, PROBE_KUBECONFIGS, Permit, Policy};
 use crate::request::facts::Precautions;
-use crate::request::{Act, ApiError, Caller, ErrorCode};
+use crate::request::{Act, ApiError, ErrorCode};
 use crate::spec::effect::Effect;
 use crate::spec::units::LONGEST_FAULT;
-use crate::spec::{Fault, FaultRequest, FaultType, Hoard, HostLimits, TargetRequest};
+use crate::spec::{Fault, FaultRequest, FaultType, Hoard, HostLimits, Owner, TargetRequest};
 
 /// The rule that names types of faults.
 const FAULT_TYPES: &str = "fault_types";
@@ -102,6 +102,14 @@ impl Policy {
             }
             (Some(_), _) => Ok(()),
         }
+    }
+
+    /// Decides whether somebody may name what is this owner's.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn admit_to(&self, who: &Who, owner: Owner) -> Result<(), Refusal> {
+        self.roles.admit_to(who, owner)
     }
 
     /// Whether nobody may change anything on this host.
@@ -375,12 +383,6 @@ impl Policy {
 
     fn allows(&self, fault_type: FaultType) -> bool {
         self.fault_types.as_ref().is_none_or(|allowed| allowed.contains(&FaultTypeName(fault_type)))
-    }
-
-    /// Somebody, as far as this policy asks: the supplementary groups are looked up where it names groups.
-    pub fn who(&self, caller: Caller, groups: impl FnOnce() -> Vec<u32>) -> Who {
-        let groups = if self.roles.name_groups() { groups() } else { Vec::new() };
-        Who { caller, groups }
     }
 }
 

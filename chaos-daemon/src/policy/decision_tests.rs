@@ -10,6 +10,7 @@ use toml::{Table, Value};
 use super::*;
 use crate::policy::limits::Lately;
 use crate::policy::{Role, Way};
+use crate::request::Caller;
 use crate::spec::FAULT_TYPES as ALL_TYPES;
 
 const NOON: &str = "2026-02-02T12:00:00Z";

@@ -17,6 +17,7 @@ impl Policy {
     pub fn answer(&self, who: &Who, question: &Question, now: Timestamp) -> Result<Facts, ApiError> {
         match question {
             Question::Act(act) => Ok(self.admit(who, *act).map(|()| Facts::Act)?),
+            Question::Naming(owner) => Ok(self.admit_to(who, *owner).map(|()| Facts::Act)?),
             Question::Named { act, texts } => {
                 self.admit(who, *act)?;
                 Ok(self.spare_production(texts.iter().map(String::as_str)).map(|()| Facts::Act)?)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::refusal::Refusal;
 use crate::request::{Act, Caller};
+use crate::spec::Owner;
 
 /// The table of the policy file.
 const TABLE: &str = "roles";
@@ -79,19 +80,21 @@ impl Role {
     }
 }
 
-/// Who asks: a caller with the groups that count beside its own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Who asks: a caller with the groups that count beside its own, and the socket by which it came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
     /// The caller.
     pub caller: Caller,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+    /// What nobody who came by that socket is more than.
+    pub ceiling: Role,
 }
 
 impl From<Caller> for Who {
-    /// Without supplementary groups.
+    /// Without supplementary groups, by a socket for everybody.
     fn from(caller: Caller) -> Self {
-        Self { caller, groups: Vec::new() }
+        Self { caller, groups: Vec::new(), ceiling: Role::Admin }
     }
 }
 
@@ -161,7 +164,7 @@ impl Roles {
 
     /// The roles of somebody: all that name the caller or a group of it, or that of everybody else.
     pub fn of(&self, who: &Who) -> BTreeSet<Role> {
-        let Who { caller, groups } = who;
+        let Who { caller, groups, .. } = who;
         let caller = *caller;
         if matches!(caller, Caller::Unix { uid: 0, .. }) {
             return BTreeSet::from([Role::Admin]);
@@ -175,17 +178,15 @@ impl Roles {
         self.others.unwrap_or(if self.operator.is_empty() { Role::Operator } else { Role::Observer })
     }
 
-    /// Whether a group has a role.
-    pub(super) fn name_groups(&self) -> bool {
-        Role::ALL.iter().any(|role| !self.members(*role).gids.is_empty())
-    }
-
     /// Whether somebody may do this by its role.
     ///
     /// # Errors
     /// Which role may, and the line that would give it.
     pub(super) fn admit(&self, who: &Who, act: Act) -> Result<(), Refusal> {
         let caller = who.caller;
+        if !who.ceiling.does(act) {
+            return Err(by_another_socket(who, format!("may not {act}")));
+        }
         let roles = self.of(who);
         if roles.iter().any(|role| role.does(act)) {
             return Ok(());
@@ -196,6 +197,34 @@ impl Roles {
         let text = format!("{caller} may not {act}: its role is {}", roles.join(" and "));
         Err(self.members(able).lacking(caller, able, Refusal::new(format!("{TABLE}.{able}"), text)))
     }
+
+    /// Whether somebody may name what is this owner's: one's own, and that of others as an admin.
+    ///
+    /// # Errors
+    /// The line that would make an admin of them; whether or not the owner has anything.
+    pub(super) fn admit_to(&self, who: &Who, owner: Owner) -> Result<(), Refusal> {
+        let caller = who.caller;
+        let is_admin = self.of(who).contains(&Role::Admin);
+        match (owner == caller.owner(), is_admin, who.ceiling) {
+            (true, ..) | (_, true, Role::Admin) => Ok(()),
+            (_, true, _) => Err(by_another_socket(who, format!("may not name what is of {owner}"))),
+            _ => {
+                let text = format!(
+                    "what is named {}/\u{2026} is of {owner}: only they, root and admins may use it, and chaos_stop alone takes \
+                     it from everybody",
+                    owner.qualifier()
+                );
+                let refusal = Refusal::new(format!("{TABLE}.{}", Role::Admin), text);
+                Err(self.admin.lacking(caller, Role::Admin, refusal))
+            }
+        }
+    }
+}
+
+/// The refusal of who came by a socket that is for less.
+fn by_another_socket(who: &Who, what: String) -> Refusal {
+    let text = format!("{} {what}: it has connected by a socket for an {} at most", who.caller, who.ceiling);
+    Refusal::new(TABLE, text).unless("connect by another socket")
 }
 
 #[cfg(test)]
@@ -207,7 +236,7 @@ mod tests {
     }
 
     fn with(uid: u32, groups: &[u32]) -> Who {
-        Who { caller: user(uid), groups: groups.to_vec() }
+        Who { groups: groups.to_vec(), ..user(uid).into() }
     }
 
     fn roles(text: &str) -> Roles {
@@ -244,6 +273,42 @@ mod tests {
         for (act, able) in table {
             assert_eq!(Role::ALL.map(|role| role.does(act)), able, "{act:?}");
         }
+    }
+
+    #[test]
+    fn whoever_comes_by_a_socket_for_less_does_what_both_its_role_and_the_socket_do() {
+        let roles = roles("operator.uids = [1]\nadmin.uids = [2]\nobserver.uids = [3]");
+        for (uid, ceiling, act) in [0, 1, 2, 3].into_iter().flat_map(|uid| {
+            Role::ALL.into_iter().flat_map(move |ceiling| Act::ALL.map(|act| (uid, ceiling, act)))
+        }) {
+            let own = Who::from(user(uid));
+            let by_it = Who { ceiling, ..own.clone() };
+            let both = roles.admit(&own, act).is_ok() && ceiling.does(act);
+            assert_eq!(roles.admit(&by_it, act).is_ok(), both, "{uid}, {ceiling}, {act:?}");
+        }
+        let observed = Who { ceiling: Role::Observer, ..user(0).into() };
+        let refused = roles.admit(&observed, Act::End).unwrap_err();
+        assert!(refused.message.contains("a socket for an observer at most"), "{refused:?}");
+    }
+
+    #[test]
+    fn ones_own_is_named_by_everybody_and_what_is_of_others_by_admins_who_came_by_a_socket_for_them() {
+        let roles = roles("admin.uids = [2]\nadmin.gids = [27]");
+        let other = Owner::User(9);
+        for (who, may) in [
+            (with(0, &[]), true),
+            (with(2, &[]), true),
+            (with(1, &[27]), true),
+            (with(1, &[]), false),
+            (Who { ceiling: Role::Operator, ..with(2, &[]) }, false),
+            (Caller::Vsock { cid: 9 }.into(), false),
+        ] {
+            assert!(roles.admit_to(&who, who.caller.owner()).is_ok(), "{who:?}");
+            assert_eq!(roles.admit_to(&who, other).is_ok(), may, "{who:?}");
+        }
+        let refused = roles.admit_to(&with(1, &[]), other).unwrap_err();
+        let super::super::refusal::Way::Lines { full, .. } = &refused.way else { panic!("{refused:?}") };
+        assert_eq!(full, "roles.admin.uids = [2, 1]");
     }
 
     #[test]

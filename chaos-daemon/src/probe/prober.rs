@@ -15,7 +15,7 @@ use super::{Check, Probe, Sample, late, runner};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::line::{Line, answer_questions};
 use crate::request::wire::{Door, MAX_FRAME};
-use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
+use crate::request::{ApiError, ErrorCode, Reply, Request};
 
 /// How much longer than its time limit a sample is waited for: whoever takes it keeps to that by itself, unless it stands still.
 const GRACE: Duration = Duration::from_secs(2);
@@ -34,8 +34,8 @@ pub struct Prober {
     prober: Samples,
     /// Where programs are run, if any may be.
     runner: Option<Samples>,
-    /// Where facts are asked for, and on whose behalf.
-    injector: Option<(Door, Caller)>,
+    /// Where facts are asked for, in the name of who wants the samples.
+    injector: Option<Door>,
 }
 
 impl Prober {
@@ -44,10 +44,10 @@ impl Prober {
         Self { prober, runner, injector: None }
     }
 
-    /// The same for samples that `caller` wants, so that facts behind `door` are told if the policy allows it.
+    /// The same for samples that somebody wants in whose name `door` asks, so that facts behind it are told if the policy allows it.
     #[must_use]
-    pub fn for_caller(&self, door: &Door, caller: Caller) -> Self {
-        Self { injector: Some((door.clone(), caller)), ..self.clone() }
+    pub fn asking(&self, door: &Door) -> Self {
+        Self { injector: Some(door.clone()), ..self.clone() }
     }
 
     /// Has one sample taken. As [`Probe::sample`], it never fails: a prober that is gone, or does not answer, is what was seen.
@@ -90,10 +90,10 @@ impl Prober {
     }
 
     async fn leave(&self, question: Fact) -> Result<(), ApiError> {
-        let Some((door, caller)) = &self.injector else {
+        let Some(door) = &self.injector else {
             return Err(ApiError::new(ErrorCode::PolicyDenied, "nobody who may ask for it does"));
         };
-        door.call(Request::Look { question, caller: *caller }).await.map(drop)
+        door.call(Request::Look { question }).await.map(drop)
     }
 
     /// Who runs programs.
@@ -105,10 +105,10 @@ impl Prober {
     }
 
     async fn ask(&self, fact: Fact) -> Result<Facts, String> {
-        let Some((door, caller)) = &self.injector else {
+        let Some(door) = &self.injector else {
             return Err("nobody who may ask for it does".to_owned());
         };
-        match door.call(Request::Look { question: fact, caller: *caller }).await {
+        match door.call(Request::Look { question: fact }).await {
             Ok(Reply::Seen(facts)) => Ok(facts),
             Ok(other) => Err(format!("the injector's answer does not fit the question: {other:?}")),
             Err(error) => Err(error.in_full()),

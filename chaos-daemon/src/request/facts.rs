@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
-use crate::spec::{FaultRequest, HostLimits, LogRequest, TargetRequest};
+use crate::spec::{FaultRequest, HostLimits, LogRequest, Owner, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,8 @@ pub enum Question {
     },
     /// What callers have to keep to here.
     Rules,
+    /// Whether the asker may name what is this owner's.
+    Naming(Owner),
 }
 
 /// What an experiment says of itself.
@@ -71,8 +73,6 @@ pub struct Precautions {
     pub stages: bool,
     /// What its document says, but for its prose: by this it is known whether it is about production.
     pub texts: Vec<String>,
-    /// Whether it begins now if it may, and is not only planned.
-    pub begins: bool,
 }
 
 /// What there is to know.
@@ -94,7 +94,7 @@ pub enum Facts {
     Credential,
     /// Of an experiment that may begin: within which limits of this host it has to stay.
     Experiment(Box<HostLimits>),
-    /// Of what may be done: nothing.
+    /// Of what may be done, or named: nothing.
     Act,
     /// What callers have to keep to, as Markdown.
     Rules(String),

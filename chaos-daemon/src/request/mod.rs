@@ -4,6 +4,7 @@
 
 pub mod act;
 mod causes;
+pub mod claim;
 pub mod descriptors;
 pub mod evidence;
 pub mod facts;
@@ -59,22 +60,18 @@ impl Caller {
         }
     }
 
-    /// Whose things are meant by a name that says `owner`, or nothing: one's own. Those of others are root's alone to name.
-    ///
-    /// # Errors
-    /// [`ErrorCode::PolicyDenied`], whether or not there is any.
-    pub fn meant(self, owner: Option<Owner>) -> Result<Owner, ApiError> {
+    /// Whether what is this owner's is for the caller to name without being an admin: one's own, and for root all.
+    pub fn may_name(self, owner: Owner) -> bool {
         let own = self.owner();
-        match owner.unwrap_or(own) {
-            meant if meant == own || own.is_root() => Ok(meant),
-            other => {
-                let text = format!(
-                    "what is named {}/… is of {other}: only they and root may use it",
-                    other.qualifier()
-                );
-                Err(ApiError::new(ErrorCode::PolicyDenied, text)
-                    .hint("give a name of your own; chaos_stop alone takes those of others"))
-            }
+        owner == own || own.is_root()
+    }
+
+    /// The same without the process: another one may have its number by now.
+    #[must_use]
+    pub fn without_process(self) -> Self {
+        match self {
+            Self::Unix { uid, gid, .. } => Self::Unix { uid, gid, pid: 0 },
+            Self::Vsock { .. } => self,
         }
     }
 
@@ -104,21 +101,17 @@ impl fmt::Display for Caller {
     }
 }
 
-/// What the server asks of the injector.
+/// What the server asks of the injector, in the name that its [`claim::Claim`] stands for: none of it says itself who asks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Request {
-    /// Start a fault under a name that has none active.
+    /// Start a fault under a name that has none active: by itself for who is connected, in a run by its grant.
     Inject {
-        /// Name: the caller's own, or any if that is root.
+        /// Name: the caller's own, or any of an admin.
         name: QualifiedName,
         /// The fault as the caller wrote it: the injector parses it again, for it trusts nobody.
         fault: Box<FaultRequest>,
-        /// Whether a run of an experiment does it, which was admitted when it began.
-        in_run: bool,
         /// What was planned: nothing else is to be done.
         plan_digest: Option<String>,
-        /// Who asked.
-        caller: Caller,
     },
     /// What `Inject` would do, without doing it.
     Plan {
@@ -126,48 +119,38 @@ pub enum Request {
         name: QualifiedName,
         /// The fault as the caller wrote it.
         fault: Box<FaultRequest>,
-        /// Who asked.
-        caller: Caller,
     },
     /// What the faults of one experiment would do, without doing it.
     PlanAll {
         /// The faults.
         faults: Vec<Planned>,
-        /// Whether a run of it is about to begin.
-        in_run: bool,
-        /// Who asked.
-        caller: Caller,
     },
     /// End a fault. Succeeds when there is none, unless others have one of a name that does not say whose it is.
     Remove {
         /// Name.
         name: GivenName,
-        /// Who asked.
-        caller: Caller,
     },
     /// End every fault.
-    StopAll {
-        /// Who asked.
-        caller: Caller,
-    },
+    StopAll,
     /// What is active.
     Status,
     /// What this kernel can do.
-    Doctor {
-        /// Who asked.
-        caller: Caller,
-    },
+    Doctor,
     /// What of ours is left anywhere on the node.
-    Residue {
-        /// Who asked.
-        caller: Caller,
-    },
+    Residue,
     /// What a unit, processes or a log are like.
     Look {
         /// Of which, and what.
         question: facts::Question,
-        /// Who asked.
-        caller: Caller,
+    },
+    /// Have something go on in the caller's name when the caller is no longer connected.
+    Entrust(Box<claim::Entrusted>),
+    /// What was entrusted by this grant is over.
+    Release,
+    /// Of all that outlives the server, these grants are still in use.
+    Keep {
+        /// Their numbers.
+        grants: Vec<u64>,
     },
 }
 
@@ -201,6 +184,10 @@ pub enum Reply {
     Residue(Box<ResidueReport>),
     /// What a unit, processes or a log are like.
     Seen(facts::Facts),
+    /// By this number it goes on in the caller's name.
+    Entrusted(u64),
+    /// It is so.
+    Done,
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
     Error(ApiError),
 }

@@ -14,6 +14,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::claim::Claim;
 use super::{ApiError, ErrorCode, Reply, Request};
 
 /// The longest frame. A fault with the most prefixes takes a quarter of it.
@@ -26,6 +27,9 @@ const KEPT_BUFFER: usize = 256 * 1024;
 #[derive(Serialize, Deserialize)]
 struct Call {
     id: u64,
+    /// In whose name.
+    #[serde(default)]
+    claim: Claim,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<Request>,
 }
@@ -141,9 +145,10 @@ fn lock(waiting: &Waiting) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender
     waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The server's end: asks the injector. Clones share one stream.
+/// The server's end: asks the injector, in somebody's name. Clones share one stream.
 #[derive(Debug, Clone)]
 pub struct Door {
+    claim: Claim,
     next: Arc<AtomicU64>,
     waiting: Arc<Waiting>,
     frames: mpsc::UnboundedSender<Vec<u8>>,
@@ -151,7 +156,7 @@ pub struct Door {
 }
 
 impl Door {
-    /// Takes over a connected stream. Must be called within a tokio runtime.
+    /// Takes over a connected stream, and asks in nobody's name. Must be called within a tokio runtime.
     pub fn new(stream: UnixStream) -> Self {
         let (reader, writer) = stream.into_split();
         let (frames, queue) = mpsc::unbounded_channel();
@@ -159,7 +164,13 @@ impl Door {
         let waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         tokio::spawn(write_frames(writer, queue));
         tokio::spawn(read_answers(FrameReader::new(reader), Arc::clone(&waiting), closing));
-        Self { next: Arc::default(), waiting, frames, closed }
+        Self { claim: Claim::Nobody, next: Arc::default(), waiting, frames, closed }
+    }
+
+    /// The same, to ask in another name.
+    #[must_use]
+    pub fn in_the_name_of(&self, claim: Claim) -> Self {
+        Self { claim, ..self.clone() }
     }
 
     /// Asks the injector and waits for its answer. Cancelling the wait takes the request back: the injector is told. A request that
@@ -169,7 +180,7 @@ impl Door {
     /// What the injector answers as [`Reply::Error`]; [`ErrorCode::Unavailable`] when the injector is gone.
     pub async fn call(&self, request: Request) -> Result<Reply, ApiError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let bytes = frame(&Call { id, request: Some(request) }).map_err(|error| {
+        let bytes = frame(&Call { id, claim: self.claim, request: Some(request) }).map_err(|error| {
             ApiError::new(ErrorCode::LimitReached, format!("asking the injector: {error}"))
                 .hint("ask for less in one request, e.g. fewer prefixes")
         })?;
@@ -189,6 +200,11 @@ impl Door {
             Ok(reply) => Ok(reply),
             Err(_) => Err(gone()),
         }
+    }
+
+    /// What goes on in the name in which this asks is over. An injector that is gone knows of nothing any more.
+    pub async fn release(&self) {
+        let _: Result<Reply, ApiError> = self.call(Request::Release).await;
     }
 
     /// Returns once the injector is gone.
@@ -212,7 +228,7 @@ impl Drop for Wait<'_> {
             waiting.remove(&self.id);
         }
         if !self.answered
-            && let Ok(bytes) = frame(&Call { id: self.id, request: None })
+            && let Ok(bytes) = frame(&Call { id: self.id, claim: Claim::Nobody, request: None })
         {
             // An injector that is gone has nothing to take back.
             let _ = self.door.frames.send(bytes);
@@ -256,6 +272,8 @@ async fn read_answers(mut reader: FrameReader, waiting: Arc<Waiting>, closing: w
 #[derive(Debug)]
 pub struct Ticket {
     id: u64,
+    /// In whose name something was asked.
+    claim: Claim,
     wanted: Wanted,
 }
 
@@ -285,7 +303,12 @@ impl Ticket {
     pub(crate) fn of_a_test() -> Self {
         let (want, wanted) = watch::channel(());
         Box::leak(Box::new(want));
-        Self { id: 0, wanted: Wanted(wanted) }
+        Self { id: 0, claim: Claim::Nobody, wanted: Wanted(wanted) }
+    }
+
+    /// In whose name it was asked.
+    pub fn claim(&self) -> Claim {
+        self.claim
     }
 
     /// Whether it is wanted, also once it was answered.
@@ -353,12 +376,14 @@ impl Desk {
     pub async fn next(&mut self) -> io::Result<Option<(Ticket, Request)>> {
         while let Some(frame) = self.reader.next().await? {
             match serde_json::from_slice::<Call>(&frame) {
-                Ok(Call { id, request: Some(request) }) => return Ok(Some((self.ticket(id), request))),
-                Ok(Call { id, request: None }) => drop(self.wanted.remove(&id)),
+                Ok(Call { id, claim, request: Some(request) }) => {
+                    return Ok(Some((self.ticket(id, claim), request)));
+                }
+                Ok(Call { id, request: None, .. }) => drop(self.wanted.remove(&id)),
                 Err(problem) => {
                     let OnlyId { id } = serde_json::from_slice(&frame)?;
                     let error = ApiError::new(ErrorCode::MalformedRequest, problem.to_string());
-                    let ticket = self.ticket(id);
+                    let ticket = self.ticket(id, Claim::Nobody);
                     self.answers.answer(ticket, Reply::Error(error));
                 }
             }
@@ -366,12 +391,12 @@ impl Desk {
         Ok(None)
     }
 
-    fn ticket(&mut self, id: u64) -> Ticket {
+    fn ticket(&mut self, id: u64, claim: Claim) -> Ticket {
         // Those that have been answered, and of which nobody minds whether they are wanted.
         self.wanted.retain(|_, want| !want.is_closed());
         let (want, wanted) = watch::channel(());
         self.wanted.insert(id, want);
-        Ticket { id, wanted: Wanted(wanted) }
+        Ticket { id, claim, wanted: Wanted(wanted) }
     }
 }
 
@@ -386,10 +411,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::request::Caller;
     use crate::waits::HANG;
-
-    const CALLER: Caller = Caller::Vsock { cid: 9 };
 
     fn pair() -> (Door, Desk) {
         let (server, injector) = UnixStream::pair().unwrap();
@@ -401,10 +423,10 @@ mod tests {
         let (door, mut desk) = pair();
         let slow = tokio::spawn({
             let door = door.clone();
-            async move { door.call(Request::StopAll { caller: CALLER }).await }
+            async move { door.call(Request::StopAll).await }
         });
         let (slow_ticket, request) = desk.next().await.unwrap().unwrap();
-        assert!(matches!(request, Request::StopAll { .. }));
+        assert!(matches!(request, Request::StopAll));
         let quick = tokio::spawn({
             let door = door.clone();
             async move { door.call(Request::Status).await }
@@ -422,7 +444,7 @@ mod tests {
         let (door, mut desk) = pair();
         let ask = || {
             let door = door.clone();
-            tokio::spawn(async move { door.call(Request::Doctor { caller: CALLER }).await })
+            tokio::spawn(async move { door.call(Request::Doctor).await })
         };
         let (leaves, stays) = (ask(), ask());
         let (mut first, _) = desk.next().await.unwrap().unwrap();
@@ -506,10 +528,10 @@ mod tests {
         let odd = br#"{"id":7,"request":{"Explode":{}}}"#;
         writer.write_all(&u32::try_from(odd.len()).unwrap().to_le_bytes()).await.unwrap();
         writer.write_all(odd).await.unwrap();
-        let next = Call { id: 8, request: Some(Request::Doctor { caller: CALLER }) };
+        let next = Call { id: 8, claim: Claim::Nobody, request: Some(Request::Doctor) };
         writer.write_all(&frame(&next).unwrap()).await.unwrap();
         let (ticket, request) = desk.next().await.unwrap().unwrap();
-        assert_eq!((ticket.id, matches!(request, Request::Doctor { .. })), (8, true));
+        assert_eq!((ticket.id, matches!(request, Request::Doctor)), (8, true));
         let answer = FrameReader::new(reader).next().await.unwrap().unwrap();
         let answer: Answer = serde_json::from_slice(&answer).unwrap();
         assert_eq!(answer.id, 7);
@@ -535,7 +557,7 @@ mod tests {
     async fn cancelling_next_in_the_middle_of_a_frame_loses_nothing() {
         let (mut server, injector) = UnixStream::pair().unwrap();
         let mut desk = Desk::new(injector);
-        let bytes = frame(&Call { id: 1, request: Some(Request::Status) }).unwrap();
+        let bytes = frame(&Call { id: 1, claim: Claim::Nobody, request: Some(Request::Status) }).unwrap();
         server.write_all(&bytes[..6]).await.unwrap();
         assert!(tokio::time::timeout(Duration::from_millis(20), desk.next()).await.is_err());
         server.write_all(&bytes[6..]).await.unwrap();

@@ -237,8 +237,12 @@ impl Service {
     /// When there is none, or it is another user's.
     pub async fn known(&self, name: &str, caller: Caller) -> Result<Known, ApiError> {
         let (wanted, viewer) = (name.to_owned(), caller.owner());
-        let (owner, plain) =
-            self.store.all().meant(name, caller).map(|(owner, name)| (owner, name.to_owned()))?;
+        let (owner, plain) = {
+            let registry = self.store.all();
+            let (owner, plain) = registry.meant(name, viewer);
+            (owner, plain.to_owned())
+        };
+        self.meant(Some(owner), caller).await?;
         let is = move |known: &Known| match &known.registered {
             Some((of, name)) => *of == owner && *name == plain,
             None => known.place.name == wanted,

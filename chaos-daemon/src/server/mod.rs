@@ -1,9 +1,11 @@
-//! The unprivileged process: takes connections in, knows by the kernel's word who is there, and keeps limits.
+//! The unprivileged process: takes in connections that the injector has accepted, and keeps limits. In whose name it asks the injector
+//! for something, it says by the number of the connection.
 //!
 //! What is spoken on a connection is the business of whoever passes `speak` to [`run`].
 
 pub mod budget;
 pub mod catalogue;
+mod connection;
 mod diary;
 pub mod history;
 pub mod keys;
@@ -19,24 +21,24 @@ pub mod service;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::net::{UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::UnixStream as StdStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
-use tokio_vsock::VsockListener;
 
 use crate::host::log_rates;
 use crate::probe::prober::{Prober, Samples, samples};
+use crate::request::claim::{Arrival, Claim, next_arrival};
 use crate::request::descriptors::next_stream;
 use crate::request::wire::Door;
 use crate::request::{Caller, WentDown};
 use budget::{Budget, Tally};
+use connection::Connection;
 use history::Retention;
 use places::{Admission, Places};
 use service::Service;
@@ -51,8 +53,8 @@ const REFUSED_LINE: u64 = 64 * 1024;
 /// What the server is started with.
 #[derive(Debug)]
 pub struct ServerOptions {
-    /// The listening socket.
-    pub listener: StdListener,
+    /// Where the injector hands over the connections that it has accepted.
+    pub arrivals: StdStream,
     /// Our end of the socketpair to the injector.
     pub door: StdStream,
     /// Where the injector hands over the stream to each prober that it starts, the first at once.
@@ -67,17 +69,8 @@ pub struct ServerOptions {
     pub most_runs: u32,
     /// The fault that has taken the host down before this boot, if one has.
     pub went_down: Option<WentDown>,
-    /// A vsock to listen on as well.
-    pub vsock: Option<VsockOptions>,
-}
-
-/// A vsock to listen on.
-#[derive(Debug)]
-pub struct VsockOptions {
-    /// The listening socket.
-    pub listener: OwnedFd,
-    /// Context ids that may connect; nobody else may.
-    pub allowed_cids: Vec<u32>,
+    /// How many connections one user may have.
+    pub connections: u32,
 }
 
 /// Why the server could not start or go on.
@@ -92,9 +85,9 @@ pub enum ServerError {
         #[source]
         source: io::Error,
     },
-    /// Connections can no longer be accepted.
-    #[error("accepting a connection")]
-    Accept(#[source] io::Error),
+    /// Connections can no longer be taken in.
+    #[error("taking a connection in")]
+    Arrivals(#[source] io::Error),
 }
 
 /// One connection, ready to be spoken on.
@@ -117,7 +110,7 @@ pub struct Session {
 /// for as long as `speak` takes.
 ///
 /// # Errors
-/// When a socket is of no use, or connections can no longer be accepted.
+/// When a socket is of no use, or connections can no longer be taken in.
 pub async fn run<F>(
     options: ServerOptions,
     speak: impl Fn(Session) -> F + Send + Sync + Clone + 'static,
@@ -125,11 +118,18 @@ pub async fn run<F>(
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let ServerOptions { listener, door, prober, runner, state_dir, retention, most_runs, went_down, vsock } =
-        options;
+    let ServerOptions {
+        arrivals,
+        door,
+        prober,
+        runner,
+        state_dir,
+        retention,
+        most_runs,
+        went_down,
+        connections,
+    } = options;
     let inherited = |which| move |source| ServerError::Inherited { which, source };
-    let vsock = vsock.map(take_vsock);
-    listener.set_nonblocking(true).map_err(inherited("listening socket"))?;
     door.set_nonblocking(true).map_err(inherited("door to the injector"))?;
     let prober = Takers::new(prober).await.map_err(inherited("socket to the prober"))?;
     let runner = match runner {
@@ -137,14 +137,14 @@ where
         None => None,
     };
     let samples = Prober::new(prober.line.clone(), runner.as_ref().map(|runner| runner.line.clone()));
-    let listener = UnixListener::from_std(listener).map_err(inherited("listening socket"))?;
+    let arrivals = UnixStream::from_std(arrivals).map_err(inherited("socket for connections"))?;
     let door = Door::new(UnixStream::from_std(door).map_err(inherited("door to the injector"))?);
     let state_dir = state_dir.as_deref();
     let service = Service::new(door, samples, state_dir, retention, most_runs, went_down.as_ref());
     let (budget, refusals) = (Budget::default(), Arc::new(Semaphore::new(MOST_REFUSED)));
     let entrance = Entrance {
         service: service.clone(),
-        places: Places::default(),
+        places: Places::new(connections),
         budget: budget.clone(),
         refusals,
         speak,
@@ -154,8 +154,11 @@ where
             tracing::warn!("the injector is gone: ending");
             Ok(())
         }
-        error = accept_unix(listener, entrance.clone()) => Err(error),
-        error = accept_vsock(vsock, entrance) => Err(error),
+        error = async {
+            // Before anybody can entrust more to it.
+            service.keep_entrusted().await;
+            take_in(arrivals, entrance).await
+        } => Err(error),
         never = budget.give_back() => match never {},
         never = schedule::keep(service.clone()) => match never {},
         never = search::keep(service.clone()) => match never {},
@@ -220,12 +223,12 @@ where
     S: Fn(Session) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
-    fn admit(
-        &self,
-        caller: Caller,
-        reader: impl AsyncRead + Send + Unpin + 'static,
-        writer: impl AsyncWrite + Send + Unpin + 'static,
-    ) {
+    fn admit(&self, arrival: Arrival, connection: Connection) {
+        let Arrival { connection: number, caller, refused } = arrival;
+        let (reader, writer) = tokio::io::split(connection);
+        if let Some(why) = refused {
+            return self.refuse(caller, reader, writer, why);
+        }
         let tally = self.budget.tally();
         let (place, narrow) = match self.places.admit(caller.owner(), &tally) {
             Admission::Whole(place) => (place, None),
@@ -234,7 +237,8 @@ where
         };
         tracing::debug!(%caller, narrow, "connected");
         let (reader, writer) = (Box::new(reader), Box::new(writer));
-        let session = Session { service: self.service.clone(), caller, reader, writer, tally, narrow };
+        let service = self.service.in_the_name_of(Claim::Connection(number));
+        let session = Session { service, caller, reader, writer, tally, narrow };
         let spoken = (self.speak)(session);
         tokio::spawn(async move {
             spoken.await;
@@ -276,79 +280,22 @@ async fn refuse(
     writer.shutdown().await
 }
 
-async fn accept_unix<S, F>(listener: UnixListener, entrance: Entrance<S>) -> ServerError
+/// Takes in what the injector has accepted, until it is gone.
+async fn take_in<S, F>(arrivals: UnixStream, entrance: Entrance<S>) -> ServerError
 where
     S: Fn(Session) -> F + Send + Sync + 'static,
     F: Future<Output = ()> + Send + 'static,
 {
     loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) if is_passing(&error) => continue,
-            Err(error) if is_exhaustion(&error) => {
-                tracing::warn!(%error, "cannot accept a connection now");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                continue;
-            }
-            Err(error) => return ServerError::Accept(error),
+        let (arrival, stream) = match next_arrival(&arrivals).await {
+            Ok(Some(arrival)) => arrival,
+            // The door has closed as well.
+            Ok(None) => return std::future::pending().await,
+            Err(error) => return ServerError::Arrivals(error),
         };
-        match stream.peer_cred() {
-            Ok(peer) => {
-                let pid = peer.pid().unwrap_or(0);
-                let (reader, writer) = stream.into_split();
-                entrance.admit(Caller::Unix { uid: peer.uid(), gid: peer.gid(), pid }, reader, writer);
-            }
-            Err(error) => tracing::warn!(%error, "refused: the kernel does not say who connected"),
+        match Connection::new(stream) {
+            Ok(connection) => entrance.admit(arrival, connection),
+            Err(error) => tracing::warn!(caller = %arrival.caller, %error, "a connection was lost"),
         }
     }
-}
-
-/// The listening vsock as tokio knows it, which makes it nonblocking, and who may connect to it.
-fn take_vsock(options: VsockOptions) -> (VsockListener, Vec<u32>) {
-    let VsockOptions { listener, allowed_cids } = options;
-    // SAFETY: an open descriptor, and its ownership goes along.
-    (unsafe { VsockListener::from_raw_fd(listener.into_raw_fd()) }, allowed_cids)
-}
-
-/// Without a vsock to listen on, this waits for ever.
-async fn accept_vsock<S, F>(vsock: Option<(VsockListener, Vec<u32>)>, entrance: Entrance<S>) -> ServerError
-where
-    S: Fn(Session) -> F + Send + Sync + 'static,
-    F: Future<Output = ()> + Send + 'static,
-{
-    let Some((listener, allowed_cids)) = vsock else { return std::future::pending().await };
-    loop {
-        let (stream, address) = match listener.accept().await {
-            Ok(connection) => connection,
-            Err(error) if is_passing(&error) => continue,
-            Err(error) if is_exhaustion(&error) => {
-                tracing::warn!(%error, "cannot accept a vsock connection now");
-                tokio::time::sleep(Duration::from_millis(200)).await;
-                continue;
-            }
-            Err(error) => return ServerError::Accept(error),
-        };
-        // The context id is all that vsock knows of a caller: peer credentials on it are made up.
-        let cid = address.cid();
-        let (caller, (reader, writer)) = (Caller::Vsock { cid }, tokio::io::split(stream));
-        if allowed_cids.contains(&cid) {
-            entrance.admit(caller, reader, writer);
-        } else {
-            let text = format!("vsock context {cid} is not allowed to connect: it is not on the list");
-            entrance.refuse(caller, reader, writer, text);
-        }
-    }
-}
-
-/// The connection went away before it was accepted.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted)
-}
-
-/// Too many files are open, here or on the host; that may end.
-fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error().map(nix::errno::Errno::from_raw),
-        Some(nix::errno::Errno::EMFILE | nix::errno::Errno::ENFILE | nix::errno::Errno::ENOMEM)
-    )
 }

@@ -10,11 +10,11 @@ use super::budget::Tally;
 use crate::spec::Owner;
 
 /// The most connections at once. One counts until all that was asked for on it has ended.
-pub const MOST_CONNECTIONS: usize = 16;
-/// The most of one user, or of one vsock context, but for root.
-pub const MOST_OF_ONE: usize = 4;
+pub const MOST_CONNECTIONS: u32 = 256;
+/// The most of one user, or of one vsock context, but for root, unless the operator says otherwise.
+pub const MOST_OF_ONE: u32 = 32;
 /// How many of them are for root alone.
-pub const KEPT_FOR_ROOT: usize = 2;
+pub const KEPT_FOR_ROOT: usize = 16;
 /// Beyond these, and as many again for root: connections that stop and look, where there is no place for more.
 pub const MOST_NARROW: usize = 4;
 /// The most such of one user.
@@ -28,11 +28,13 @@ const IDLE_NARROW: Duration = Duration::from_secs(5);
 const NARROW: Duration = Duration::from_secs(60);
 
 /// Who has which place. Clones share them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Places(Arc<Mutex<Taken>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taken {
+    /// The most of one user.
+    share: usize,
     given: u64,
     all: Vec<Entry>,
 }
@@ -69,7 +71,7 @@ pub enum Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Full {
     /// One user has as many as one may.
-    Share(Owner),
+    Share(Owner, usize),
     /// All are taken, or all that are not for root alone.
     All,
 }
@@ -78,10 +80,10 @@ impl fmt::Display for Full {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let calls = "or have left calls that go on";
         match self {
-            Self::Share(owner) => {
+            Self::Share(owner, most) => {
                 write!(
                     f,
-                    "{MOST_OF_ONE} connections of {owner} are open, {calls}, which is the most of one user: close one"
+                    "{most} connections of {owner} are open, {calls}, which is the most of one user: close one"
                 )
             }
             Self::All => write!(
@@ -95,6 +97,12 @@ impl fmt::Display for Full {
 }
 
 impl Places {
+    /// All free, and so many for one user.
+    pub fn new(share: u32) -> Self {
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        Self(Arc::new(Mutex::new(Taken { share, given: 0, all: Vec::new() })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, Taken> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,14 +166,15 @@ impl Taken {
         };
         let (own, roots) = (count(&|entry| entry.owner == owner), count(&|entry| entry.owner.is_root()));
         let others = count(&|_| true) - roots;
+        let most = MOST_CONNECTIONS as usize;
         let (share, is_full) = match (narrow, owner.is_root()) {
-            (false, true) => (MOST_CONNECTIONS, roots + others >= MOST_CONNECTIONS),
-            (false, false) => (MOST_OF_ONE, roots.max(KEPT_FOR_ROOT) + others >= MOST_CONNECTIONS),
+            (false, true) => (most, roots + others >= most),
+            (false, false) => (self.share, roots.max(KEPT_FOR_ROOT) + others >= most),
             (true, true) => (MOST_NARROW, roots >= MOST_NARROW),
             (true, false) => (NARROW_OF_ONE, others >= MOST_NARROW),
         };
         if own >= share && !owner.is_root() {
-            return Some(Full::Share(owner));
+            return Some(Full::Share(owner, share));
         }
         is_full.then_some(Full::All)
     }
@@ -197,36 +206,36 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_locks_others_out_and_root_always_has_places() {
-        let (places, budget) = (Places::default(), Budget::default());
+        let (places, budget) = (Places::new(64), Budget::default());
         let mut kept = Vec::new();
-        // Who tries 20 times, and gets how many, of which kind.
+        // Who tries 300 times, and gets how many, of which kind.
         for (owner, whole, narrow) in [
-            (Owner::User(1001), 4, 1),
-            (Owner::Context(1001), 4, 1),
-            (Owner::User(1002), 4, 1),
-            (Owner::User(1003), 2, 1),
+            (Owner::User(1001), 64, 1),
+            (Owner::Context(1001), 64, 1),
+            (Owner::User(1002), 64, 1),
+            (Owner::User(1003), 48, 1),
             (Owner::User(1004), 0, 0),
-            (ROOT, 2, 4),
+            (ROOT, 16, 4),
         ] {
-            let got = get(&places, &budget, owner, 20);
+            let got = get(&places, &budget, owner, 300);
             assert_eq!((got.0, got.1), (whole, narrow), "{owner}");
             kept.push(got);
         }
         drop(kept);
         assert!(places.lock().all.is_empty());
-        let got = get(&places, &budget, ROOT, 20);
-        assert_eq!((got.0, got.1), (16, 4));
+        let got = get(&places, &budget, ROOT, 300);
+        assert_eq!((got.0, got.1), (256, 4));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_idle_gives_way_and_who_has_something_under_way_does_not() {
-        let (places, budget) = (Places::default(), Budget::default());
+        let (places, budget) = (Places::new(4), Budget::default());
         let user = Owner::User(1001);
-        let tallies: Vec<_> = (0..MOST_OF_ONE).map(|_| budget.tally()).collect();
+        let tallies: Vec<_> = (0..4).map(|_| budget.tally()).collect();
         let busy: Vec<_> = tallies.iter().skip(1).map(|tally| tally.hold(1)).collect();
         let kept: Vec<_> = tallies.iter().map(|tally| places.admit(user, tally)).collect();
         tokio::time::advance(IDLE - Duration::from_secs(1)).await;
-        assert!(matches!(places.admit(user, &budget.tally()), Admission::Narrow(_, Full::Share(_))));
+        assert!(matches!(places.admit(user, &budget.tally()), Admission::Narrow(_, Full::Share(_, 4))));
         tokio::time::advance(Duration::from_secs(1)).await;
         let newcomer = places.admit(user, &budget.tally());
         assert!(matches!(newcomer, Admission::Whole(_)));

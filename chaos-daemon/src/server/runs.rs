@@ -373,14 +373,13 @@ impl Runs {
         let faults = fault_names(&experiment, &run_id)?;
         let started_at = now();
         let by = started_by.map_or_else(|| caller.to_string(), str::to_owned);
-        let staged = stage.map(|_| of_stages(document));
-        let (digest, document) = of_document(document);
+        let (digest, text) = of_document(document);
         let known = Recorded {
             digest: Some(digest),
-            staged,
+            staged: stage.map(|_| of_stages(document)),
             owner: Some(owner.to_string()),
             host: host(),
-            document: Some(document),
+            document: Some(text),
             faults: described(&experiment, &faults),
             events: vec![Occurrence::started(&started_at, &by)],
             ..Recorded::default()
@@ -413,9 +412,10 @@ impl Runs {
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {
             let recorder = started.recorder(&experiment, &runs.notes).await;
-            let names = &started.faults;
-            let means = Means { caller, owner, door: &door, prober: &prober, names, recorder: &recorder };
+            let (names, recorder) = (&started.faults, &recorder);
+            let means = Means { caller, owner, door: &door, prober: &prober, names, recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
+            door.release().await;
             let mut result = started.result_of(&outcome, recovery, &progressing.borrow().clone());
             tracing::info!(
                 %caller,

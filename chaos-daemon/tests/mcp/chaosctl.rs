@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use chaos_daemon::server::places::MOST_CONNECTIONS;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
@@ -564,7 +565,7 @@ async fn the_bridge_carries_a_session_ends_with_the_client_and_says_when_the_dae
 async fn where_all_connections_are_taken_chaosctl_stops_and_looks_and_is_told_why_it_can_do_nothing_else() {
     let server = Server::start().await;
     let mut taken = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..MOST_CONNECTIONS {
         taken.push(Client::open(&server.socket).await);
     }
     for words in [["stop", "--all"].as_slice(), &["status"]] {
@@ -573,7 +574,7 @@ async fn where_all_connections_are_taken_chaosctl_stops_and_looks_and_is_told_wh
     }
     let told = |output: &Output| {
         assert_eq!(output.code, 3, "{}", output.stderr);
-        assert!(output.stderr.contains("16 connections are open"), "{}", output.stderr);
+        assert!(output.stderr.contains("256 connections are open"), "{}", output.stderr);
         assert!(!output.stderr.contains("rmcp::"), "{}", output.stderr);
     };
     told(&chaosctl(&server.socket, &["doctor"]).await);

@@ -10,22 +10,25 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use chaos_daemon::injector::claims::{By, Claims, Doorman, Entrances, Speaker, lock};
 use chaos_daemon::mcp;
 use chaos_daemon::policy::limits::Recent;
 use chaos_daemon::policy::logs::LogRule;
-use chaos_daemon::policy::{Asked, Intent, Policy};
+use chaos_daemon::policy::{Asked, Intent, Policy, Role, Who};
 use chaos_daemon::probe::alert::webhook::{Token, Webhook};
 use chaos_daemon::probe::prober;
+use chaos_daemon::request::claim::{Claim, arrivals};
 use chaos_daemon::request::descriptors::hand_over;
 use chaos_daemon::request::evidence::Met;
 use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
-    Ability, Act, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover,
-    Level, PlanReport, Planned, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
+    Ability, Act, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
+    PlanReport, Planned, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
+use chaos_daemon::server::places::MOST_OF_ONE;
 use chaos_daemon::server::runs::MOST_RUNS;
 use chaos_daemon::spec::LifetimeClass;
 use chaos_daemon::spec::{FAULT_TYPES, FaultRequest, FaultType, GivenName, LogSearch, QualifiedName};
@@ -60,7 +63,10 @@ pub(crate) struct Server {
     pub(crate) policy: Arc<Mutex<Policy>>,
     /// The process that runs programs.
     pub(crate) runner: Option<Runner>,
+    /// In whose name the server may ask.
+    pub(crate) claims: Arc<Mutex<Claims>>,
     desk: Option<tokio::task::JoinHandle<()>>,
+    doorman: tokio::task::JoinHandle<()>,
     directory: tempfile::TempDir,
 }
 
@@ -88,21 +94,23 @@ impl Server {
         self.end_injector().await;
         let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
         std::fs::remove_file(directory.path().join("mcp.sock")).unwrap();
-        Self::start_in(directory, MOST_RUNS, None).await
+        // As the injector does when a server ends.
+        lock(&self.claims).server_gone();
+        Self::start_all(directory, (MOST_RUNS, Arc::clone(&self.claims)), None, &[]).await
     }
 
     /// Starts one with a runner, where the policy names these programs.
     pub(crate) async fn start_with_programs(programs: &[&str]) -> Self {
-        Self::start_all(tempfile::tempdir().unwrap(), MOST_RUNS, None, programs).await
+        Self::start_all(tempfile::tempdir().unwrap(), (MOST_RUNS, Arc::default()), None, programs).await
     }
 
     async fn start_in(directory: tempfile::TempDir, most_runs: u32, webhook: Option<Webhook>) -> Self {
-        Self::start_all(directory, most_runs, webhook, &[]).await
+        Self::start_all(directory, (most_runs, Arc::default()), webhook, &[]).await
     }
 
     async fn start_all(
         directory: tempfile::TempDir,
-        most_runs: u32,
+        (most_runs, claims): (u32, Arc<Mutex<Claims>>),
         webhook: Option<Webhook>,
         programs: &[&str],
     ) -> Self {
@@ -114,18 +122,25 @@ impl Server {
         tokio::spawn(prober::serve(tokio::net::UnixStream::from_std(samples).unwrap(), webhook));
         let state_dir = Some(directory.path().to_owned());
         let retention = Retention::default();
-        let (went_down, vsock) = (None, None);
+        let (announces, arrivals) = arrivals().unwrap();
+        let entrances = Entrances { unix: vec![(listener.into(), Role::Admin)], vsock: None };
+        let doorman = Doorman::new(entrances).unwrap();
+        let announces = tokio::net::UnixStream::from_std(announces).unwrap();
+        let known = Arc::clone(&claims);
+        let doorman = tokio::spawn(async move {
+            doorman.keep(&known, announces).await;
+        });
         let (runner, stream) = (!programs.is_empty()).then(|| Runner::start(programs)).unzip();
         let options = ServerOptions {
-            listener,
+            arrivals,
             door,
             prober: handed_over(&prober),
             runner: stream.as_ref().map(handed_over),
             state_dir,
             retention,
             most_runs,
-            went_down,
-            vsock,
+            went_down: None,
+            connections: MOST_OF_ONE,
         };
         tokio::spawn(async move { mcp::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
@@ -139,10 +154,11 @@ impl Server {
             latest: Arc::clone(&latest),
             residue: Arc::clone(&residue),
             policy: Arc::clone(&policy),
+            claims: Arc::clone(&claims),
         };
         let desk = Desk::new(tokio::net::UnixStream::from_std(desk).unwrap());
         let desk = Some(tokio::spawn(double.serve(desk)));
-        Self { socket, asked, active, latest, residue, policy, runner, desk, directory }
+        Self { socket, asked, active, latest, residue, policy, runner, claims, desk, doorman, directory }
     }
 
     /// What the injector was asked since the last time.
@@ -161,6 +177,7 @@ impl Server {
             desk.abort();
             // Cancelled, as asked.
             let _ = desk.await;
+            self.doorman.abort();
         }
     }
 }
@@ -174,6 +191,7 @@ struct Double {
     latest: Arc<Mutex<Option<FaultRequest>>>,
     residue: Arc<Mutex<Vec<String>>>,
     policy: Arc<Mutex<Policy>>,
+    claims: Arc<Mutex<Claims>>,
 }
 
 /// The server's end of a socket over which this stream was handed to it, as the injector does.
@@ -229,44 +247,39 @@ impl Double {
                         _ => {}
                     }
                 }
-                if let Request::Remove { name, caller } = &request
-                    && double.is_on(&meant(name, *caller), "glued0")
+                let claim = ticket.claim();
+                let meant = |name: &GivenName| double.meant(name, claim);
+                if let Request::Remove { name } = &request
+                    && double.is_on(&meant(name), "glued0")
                 {
                     return std::future::pending().await;
                 }
-                if let Request::Remove { name, caller } = &request
-                    && double.is_on(&meant(name, *caller), "sticky0")
+                if let Request::Remove { name } = &request
+                    && double.is_on(&meant(name), "sticky0")
                 {
                     double.note(format!("removing {}", name.name));
                     tokio::time::sleep(Duration::from_secs(5)).await;
                 }
-                answers.answer(ticket, double.reply(request));
+                answers.answer(ticket, double.reply(request, claim));
             });
         }
     }
 
-    fn reply(&self, request: Request) -> Reply {
+    /// What is meant by a name, whoever asks.
+    fn meant(&self, name: &GivenName, claim: Claim) -> QualifiedName {
+        let own = lock(&self.claims).speaker(claim).map(|speaker| speaker.who.caller.owner());
+        QualifiedName::new(name.owner.or(own.ok()).unwrap(), name.name.clone())
+    }
+
+    fn reply(&self, request: Request, claim: Claim) -> Reply {
         self.expire();
         match request {
-            Request::Inject { name, fault, in_run, caller, .. } => {
-                let act = if in_run { Act::Run } else { Act::Inject };
-                let injected = self.permit(act, &fault, caller).and_then(|()| self.inject(&name, &fault));
-                injected.map_or_else(Reply::Error, |status| Reply::Injected(Box::new(status)))
-            }
-            Request::Plan { name, fault, caller } => {
-                let planned = self.permit(Act::Plan, &fault, caller).and_then(|()| {
-                    self.note(format!("plan {}", name.name));
-                    self.plan(&fault)
-                });
-                planned.map_or_else(Reply::Error, |plan| Reply::Planned(Box::new(plan)))
-            }
-            Request::PlanAll { faults, in_run, .. } => self.plan_all(&faults, in_run),
-            Request::Remove { name, caller } => {
+            Request::Remove { name } => {
                 self.note(format!("remove {}", name.name));
-                let name = meant(&name, caller);
+                let name = self.meant(&name, claim);
                 Reply::Removed(self.remove(|active| *active == name))
             }
-            Request::StopAll { .. } => {
+            Request::StopAll => {
                 self.note("stop all".into());
                 Reply::Removed(self.remove(|_| true))
             }
@@ -275,7 +288,51 @@ impl Double {
                 let active = active.iter().map(|(name, (fault, since))| status(name, fault, *since));
                 Reply::Status(active.chain(self.ended.lock().unwrap().values().cloned()).collect())
             }
-            Request::Residue { .. } => {
+            Request::Release => {
+                if let Claim::Grant(grant) = claim {
+                    lock(&self.claims).release(grant);
+                }
+                Reply::Done
+            }
+            Request::Keep { grants } => {
+                lock(&self.claims).keep(&grants);
+                Reply::Done
+            }
+            request => {
+                let speaker = lock(&self.claims).speaker(claim);
+                speaker.map_or_else(Reply::Error, |speaker| self.answer(request, claim, &speaker))
+            }
+        }
+    }
+
+    /// Answers what is asked in somebody's name.
+    fn answer(&self, request: Request, claim: Claim, speaker: &Speaker) -> Reply {
+        let who = &*speaker.who;
+        match request {
+            Request::Inject { name, fault, .. } => {
+                let (taken, act) = match speaker.by {
+                    By::Connection => (Ok(()), Act::Inject),
+                    By::Grant(grant, _) => {
+                        (lock(&self.claims).take_fault(grant, name.owner, &fault), Act::Run)
+                    }
+                };
+                let injected = taken.and_then(|()| self.permit(act, &fault, who));
+                let injected = injected.and_then(|()| self.inject(&name, &fault));
+                injected.map_or_else(Reply::Error, |status| Reply::Injected(Box::new(status)))
+            }
+            Request::Entrust(what) => {
+                let granted = lock(&self.claims).entrust(speaker, claim, &what);
+                granted.map_or_else(Reply::Error, Reply::Entrusted)
+            }
+            Request::Plan { name, fault, .. } => {
+                let planned = self.permit(Act::Plan, &fault, who).and_then(|()| {
+                    self.note(format!("plan {}", name.name));
+                    self.plan(&fault)
+                });
+                planned.map_or_else(Reply::Error, |plan| Reply::Planned(Box::new(plan)))
+            }
+            Request::PlanAll { faults } => self.plan_all(&faults, speaker.by != By::Connection),
+            Request::Residue => {
                 let left = Leftover {
                     level: Level::Effect,
                     kind: "holder".into(),
@@ -287,44 +344,45 @@ impl Double {
                 let report = ResidueReport { level: Level::Effect, leftovers, ..ResidueReport::default() };
                 Reply::Residue(Box::new(report))
             }
-            Request::Look { question, caller } => {
-                self.seen(&question, caller).map_or_else(Reply::Error, Reply::Seen)
-            }
-            Request::Doctor { .. } => Reply::Doctor(Box::new(DoctorReport {
+            Request::Look { question } => self.seen(&question, who).map_or_else(Reply::Error, Reply::Seen),
+            Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
                 version: "0.1.0".into(),
                 faults: FAULT_TYPES.iter().copied().map(ability).collect(),
                 facts: vec![("tcx".into(), "yes".into())],
                 residue: Vec::new(),
             })),
+            other => panic!("{other:?} is asked in nobody's name"),
         }
     }
 
     /// What the policy alone answers is by the policy, and is not noted.
-    fn seen(&self, question: &Question, caller: Caller) -> Result<Facts, ApiError> {
+    fn seen(&self, question: &Question, who: &Who) -> Result<Facts, ApiError> {
         let policy = self.policy.lock().unwrap();
-        let answer = || policy.answer(&caller.into(), question, Timestamp::now());
+        let answer = || policy.answer(who, question, Timestamp::now());
         match question {
             Question::Act(_)
+            | Question::Naming(_)
             | Question::Experiment(_)
             | Question::Named { .. }
             | Question::Fault { .. }
             | Question::Rules => answer(),
             question => {
+                let caller = who.caller;
                 self.note(format!("look {question:?} for {caller:?}"));
                 match question {
                     Question::Command(path) => {
-                        policy.may_run(&caller.into(), path).map(|()| Facts::Command(path.clone()))
+                        policy.may_run(who, path).map(|()| Facts::Command(path.clone()))
                     }
                     Question::Credential { .. } => answer(),
-                    question => look(question, caller),
+                    question => look(question, who),
                 }
             }
         }
     }
 
     /// As the injector does: by the policy, which knows who asks, for what, and when.
-    fn permit(&self, act: Act, fault: &FaultRequest, caller: Caller) -> Result<(), ApiError> {
+    fn permit(&self, act: Act, fault: &FaultRequest, who: &Who) -> Result<(), ApiError> {
         let policy = self.policy.lock().unwrap();
         let aimed = policy.aimed(fault);
         let parsed = aimed.parse()?;
@@ -335,7 +393,6 @@ impl Double {
         };
         policy.spare_production_in(&aimed)?;
         let active = self.active.lock().unwrap().len();
-        let who = &caller.into();
         policy
             .permit(&Asked {
                 who,
@@ -442,7 +499,7 @@ fn here() -> Policy {
 }
 
 /// A unit that is up, three processes, and two entries of the logs that the policy names.
-fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
+fn look(question: &Question, who: &Who) -> Result<Facts, ApiError> {
     Ok(match question {
         Question::Unit(_) => Facts::Unit(UnitFacts {
             active: "active".into(),
@@ -462,20 +519,15 @@ fn look(question: &Question, caller: Caller) -> Result<Facts, ApiError> {
             let probe_logs: Result<BTreeSet<_>, _> =
                 rules.into_iter().map(|rule| LogRule::try_from(rule.to_owned())).collect();
             let policy = Policy { probe_logs: probe_logs?, ..here() };
-            policy.may_read(&caller.into(), &LogSearch::parse(request)?.log)?;
+            policy.may_read(who, &LogSearch::parse(request)?.log)?;
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Targets(_) => Facts::Targets(Box::default()),
         Question::Command(path) => Facts::Command(path.clone()),
         Question::Credential { .. } => Facts::Credential,
-        Question::Kubeconfig(path) => here().may_use(&caller.into(), path).map(|()| Facts::Kubeconfig)?,
-        other => here().answer(&caller.into(), other, Timestamp::now())?,
+        Question::Kubeconfig(path) => here().may_use(who, path).map(|()| Facts::Kubeconfig)?,
+        other => here().answer(who, other, Timestamp::now())?,
     })
-}
-
-/// One's own, unless it says whose.
-fn meant(name: &GivenName, caller: Caller) -> QualifiedName {
-    QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone())
 }
 
 fn status(name: &QualifiedName, fault: &FaultRequest, since: Instant) -> FaultStatus {

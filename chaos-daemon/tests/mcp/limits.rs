@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chaos_daemon::server::places::MOST_CONNECTIONS;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -52,10 +53,10 @@ async fn half_a_request_and_then_nothing_changes_nothing() {
 }
 
 #[tokio::test]
-async fn beyond_the_sixteenth_connection_stopping_and_looking_are_served_and_all_else_is_told_why_not() {
+async fn beyond_the_last_connection_stopping_and_looking_are_served_and_all_else_is_told_why_not() {
     let server = Server::start().await;
     let mut clients = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..MOST_CONNECTIONS {
         clients.push(Client::open(&server.socket).await);
     }
     let mut narrow = Client::open(&server.socket).await;
@@ -63,7 +64,7 @@ async fn beyond_the_sixteenth_connection_stopping_and_looking_are_served_and_all
     assert!(!narrow.call("chaos_stop", json!({})).await.1);
     let answer = narrow.request("tools/call", json!({"name": "chaos_doctor", "arguments": {}})).await;
     assert_eq!(answer["error"]["code"], -32000, "{answer}");
-    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("256 connections"), "{answer}");
     assert!(narrow.answer().await.is_none());
     // Also where there is not even room for these.
     let mut stopping = Vec::new();
@@ -73,7 +74,7 @@ async fn beyond_the_sixteenth_connection_stopping_and_looking_are_served_and_all
     let mut refused = Client::raw(&server.socket).await;
     let answer = refused.request("initialize", json!({})).await;
     assert_eq!(answer["error"]["code"], -32000);
-    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"));
+    assert!(answer["error"]["message"].as_str().unwrap().contains("256 connections"));
     assert!(refused.answer().await.is_none());
     let mut leaving = clients.pop().unwrap();
     leaving.end();
@@ -96,12 +97,12 @@ async fn a_connection_has_its_place_until_its_calls_have_ended_also_when_its_cli
     assert!(leaving.answer().await.is_none());
     tokio::time::resume();
     let mut others = Vec::new();
-    for _ in 1..16 {
+    for _ in 1..MOST_CONNECTIONS {
         others.push(Client::open(&server.socket).await);
     }
     let mut refused = Client::open(&server.socket).await;
     let answer = refused.request("tools/list", json!({})).await;
-    assert!(answer["error"]["message"].as_str().unwrap().contains("16 connections"), "{answer}");
+    assert!(answer["error"]["message"].as_str().unwrap().contains("256 connections"), "{answer}");
 }
 
 #[tokio::test]

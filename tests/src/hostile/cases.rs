@@ -293,7 +293,7 @@ fn cancelled(stage: &Stage) -> Result<Tried> {
 
 /// Connections of strangers that say nothing, or open a session and then say nothing. Root stops, and everybody may look.
 fn idle(stage: &Stage) -> Result<Tried> {
-    const OF_EACH: usize = 8;
+    const OF_EACH: usize = 40;
     let (mut tried, socket, mut held) = (Tried::default(), stage.daemon.socket(), Vec::new());
     for stranger in &stage.strangers {
         for number in 0..OF_EACH {

@@ -46,6 +46,7 @@ mod severed;
 mod socket_calls;
 mod stuck;
 pub(crate) mod supervised;
+mod taken_over;
 mod targets;
 mod trouble;
 mod verdicts;
@@ -228,6 +229,7 @@ pub fn all() -> Vec<KernelTest> {
         names::TESTS,
         overlap::TESTS,
         owners::TESTS,
+        taken_over::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,

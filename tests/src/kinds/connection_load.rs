@@ -43,8 +43,10 @@ pub(super) const KIND: Kind = Kind {
             ],
         ),
         part(
-            "mcp+unix, a daemon of sixteen",
-            &["hoards::connections::a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held"],
+            "mcp+unix, a daemon",
+            &[
+                "hoards::connections::a_daemon_of_whose_places_a_user_holds_all_that_are_his_serves_others_alone",
+            ],
         ),
     ]),
     needs: Needs::Nothing,

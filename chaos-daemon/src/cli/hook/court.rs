@@ -46,8 +46,8 @@ async fn by_file(path: &Path, calls: Vec<ToolCall>) -> Result<Refused, String> {
         gid: unistd::getgid().as_raw(),
         pid: unistd::getpid().as_raw(),
     };
-    let groups = || unistd::getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
-    let who = policy.who(caller, groups);
+    let groups = unistd::getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect();
+    let who = Who { groups, ..caller.into() };
     Ok(said(judge(&File { policy, who }, calls).await.into()))
 }
 
@@ -82,11 +82,11 @@ impl Court for File {
         }
     }
 
-    fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
+    async fn fault(&self, name: &GivenName) -> Result<FaultRequest, ApiError> {
         Err(unknown(ErrorCode::FaultNotFound, name))
     }
 
-    fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
+    async fn document(&self, name: &str) -> Result<Map<String, Value>, ApiError> {
         Err(unknown(ErrorCode::ExperimentNotFound, name))
     }
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::plan::Firing;
 use super::{Became, Outcome, Start, shown};
-use crate::server::service::Service;
+use crate::server::service::{Service, entrusted};
 
 /// The clock is looked at so often even if nothing is to come: somebody may set it.
 const LOOK: Duration = Duration::from_secs(30);
@@ -40,7 +40,11 @@ async fn fire(service: &Service, start: &Start) -> Outcome {
     let Start { name, schedule, firing: Firing { occurrence, .. } } = start;
     let time = shown(*occurrence);
     let by = format!("schedule {}, of {}, for {time}", name.name, schedule.set_by);
-    match service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by).await {
+    let begun = async {
+        let service = service.in_the_name_of(entrusted(schedule.grant)?);
+        service.run_pinned(&schedule.words.experiment, &schedule.digest, schedule.set_by, &by).await
+    };
+    match begun.await {
         Ok(run) => {
             tracing::info!(caller = %schedule.set_by, schedule = %name, experiment = run.experiment, run = run.run_id, "fired");
             Outcome { time, became: Became::Fired, times: 1, run_id: Some(run.run_id), reason: None }

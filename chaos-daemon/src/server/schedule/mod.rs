@@ -79,6 +79,9 @@ pub struct Schedule {
     pub set_at: Timestamp,
     /// What the experiment was then: another one is not run in their name.
     pub digest: String,
+    /// By which the injector lets its runs begin in their name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<u64>,
     /// Every time up to this one is dealt with.
     handled: Timestamp,
     /// The latest time for which a run was asked.
@@ -91,8 +94,8 @@ impl Schedule {
     /// One that begins now.
     pub fn new(words: Words, paused: bool, digest: String, caller: Caller, now: Timestamp) -> Self {
         let (tried, outcomes) = (None, VecDeque::new());
-        let set_by = without_process(caller);
-        Self { words, paused, set_by, set_at: now, digest, handled: now, tried, outcomes }
+        let set_by = caller.without_process();
+        Self { words, paused, set_by, set_at: now, digest, grant: None, handled: now, tried, outcomes }
     }
 
     fn note(&mut self, outcome: Outcome) {
@@ -144,14 +147,6 @@ impl Schedule {
 /// The time, ISO 8601 in UTC, to the second.
 fn shown(time: Timestamp) -> String {
     format!("{time:.0}")
-}
-
-/// Who a caller is, without the process that was on the line: another one may have its number by then.
-fn without_process(caller: Caller) -> Caller {
-    match caller {
-        Caller::Unix { uid, gid, .. } => Caller::Unix { uid, gid, pid: 0 },
-        Caller::Vsock { .. } => caller,
-    }
 }
 
 /// A schedule with its plan.
@@ -229,6 +224,16 @@ impl Schedules {
         let all = self.lock();
         let names = choose(&all, chosen)?;
         Ok(names.iter().filter_map(|name| Some(Listed::of(name, all.get(name)?, now))).collect())
+    }
+
+    /// The one of this name.
+    pub fn known(&self, name: &QualifiedName) -> Option<Schedule> {
+        self.lock().get(name).map(|planned| planned.schedule.clone())
+    }
+
+    /// By what the injector lets their runs begin.
+    pub fn grants(&self) -> Vec<u64> {
+        self.lock().values().filter_map(|planned| planned.schedule.grant).collect()
     }
 
     /// Sets a schedule, in place of any of the same name of the same owner. Where root sets one of another user's, it stays theirs.

@@ -16,7 +16,7 @@ use crate::experiment::search::Plan;
 use crate::experiment::search::observe::outcome;
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::server::runs::Run;
-use crate::server::service::Service;
+use crate::server::service::{Service, entrusted};
 
 /// How long a step waits for others' runs to end, and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,6 +62,8 @@ async fn drive(service: Service, name: String) {
     if let Some(problem) = ended {
         end(searches, &name, problem).await;
     }
+    let grant = searches.lock().get(&name).and_then(|entry| entry.kept.grant);
+    service.give_back(grant).await;
     searches.leave(&name);
     tracing::info!(search = name, "a search has ended");
 }
@@ -83,6 +85,7 @@ struct Now {
     document: Map<String, Value>,
     plan: Plan,
     caller: Caller,
+    grant: Option<u64>,
     /// What begins it.
     by: String,
 }
@@ -182,7 +185,8 @@ async fn decide(searches: &Searches, name: &str) -> Result<Option<Now>, ApiError
             let document = plan.document(&kept.document, &trial.step.candidate, WHAT);
             (document, by)
         });
-        let now = trial.map(|(document, by)| Now { document, plan, caller: kept.set_by, by });
+        let now =
+            trial.map(|(document, by)| Now { document, plan, caller: kept.set_by, grant: kept.grant, by });
         Ok::<_, ApiError>((search, now))
     });
     let (search, now) = decided.await??;
@@ -204,6 +208,7 @@ async fn decide(searches: &Searches, name: &str) -> Result<Option<Now>, ApiError
 /// Begins the run; where others' runs leave no place, it waits a while.
 async fn begin(service: &Service, now: &Now, stopped: &mut watch::Receiver<()>) -> Result<Run, ApiError> {
     let until = Instant::now() + PATIENCE;
+    let service = service.in_the_name_of(entrusted(now.grant)?);
     loop {
         match service.run_candidate(&now.document, now.plan.stage, now.caller, &now.by).await {
             Err(error) if error.code == ErrorCode::LimitReached && Instant::now() < until => {

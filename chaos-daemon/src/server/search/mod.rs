@@ -51,6 +51,9 @@ pub struct Kept {
     pub document: Map<String, Value>,
     /// Whose runs its runs are.
     pub set_by: Caller,
+    /// By which the injector lets them begin in their name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<u64>,
     /// When it began.
     pub began_at: Timestamp,
     /// What is asked, and every step.
@@ -62,6 +65,37 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// A search of `document` that is to begin in the name of `caller`, among these.
+    ///
+    /// # Errors
+    /// When the document asks for none, or there is no failure to begin with.
+    pub fn begun(
+        searches: &Searches,
+        document: Map<String, Value>,
+        beginning: Beginning<'_>,
+        caller: Caller,
+    ) -> Result<Self, ApiError> {
+        let mut spec = plan_of(&document)?.spec;
+        let experiment = Experiment::parse(&document, &Nowhere)?.name;
+        let (name, document) = match beginning {
+            Beginning::Anew(seed) => {
+                let said = plan_of(&document)?.has_seed.then_some(spec.seed);
+                spec.seed = seed.map(u64::from).or(said).unwrap_or_else(|| rand::random::<u32>().into());
+                (caller.owner().name_for(Owner::ROOT, &experiment), document)
+            }
+            Beginning::Minimise(run_id) => {
+                let kept = caller.owner().name_for(Owner::ROOT, &experiment);
+                let found = searches.list(Some(&kept))?.remove(0);
+                spec = found.search.spec().clone();
+                spec.method = found.failure(run_id)?;
+                (format!("{kept} (minimal)"), found.document)
+            }
+        };
+        let search = Search::new(spec).map_err(|error| SpecError::new("search", error.to_string()))?;
+        let (set_by, began_at) = (caller.without_process(), Timestamp::now());
+        Ok(Self { name, document, set_by, grant: None, began_at, search, runs: Vec::new(), problem: None })
+    }
+
     /// Whose it is.
     pub fn owner(&self) -> Owner {
         self.set_by.owner()
@@ -215,41 +249,20 @@ impl Searches {
         }
     }
 
-    /// Begins a search of `document` in the name of `caller`. Returns its name.
+    /// By what the injector lets the runs begin of those that go on.
+    pub fn grants(&self) -> Vec<u64> {
+        let all = self.lock();
+        let going_on = all.values().filter(|entry| entry.kept.goes_on() || entry.kept.is_pending());
+        going_on.filter_map(|entry| entry.kept.grant).collect()
+    }
+
+    /// Begins a search. Returns its name.
     ///
     /// # Errors
-    /// When the document asks for none, it goes on already, too many do, or it cannot be written down.
-    pub async fn begin(
-        &self,
-        document: Map<String, Value>,
-        beginning: Beginning<'_>,
-        caller: Caller,
-    ) -> Result<String, ApiError> {
-        let mut spec = plan_of(&document)?.spec;
-        let experiment = Experiment::parse(&document, &Nowhere)?.name;
-        let (name, document) = match beginning {
-            Beginning::Anew(seed) => {
-                let said = plan_of(&document)?.has_seed.then_some(spec.seed);
-                spec.seed = seed.map(u64::from).or(said).unwrap_or_else(|| rand::random::<u32>().into());
-                (caller.owner().name_for(Owner::ROOT, &experiment), document)
-            }
-            Beginning::Minimise(run_id) => {
-                let kept = caller.owner().name_for(Owner::ROOT, &experiment);
-                let found = self.list(Some(&kept))?.remove(0);
-                spec = found.search.spec().clone();
-                spec.method = found.failure(run_id)?;
-                (format!("{kept} (minimal)"), found.document)
-            }
-        };
-        let search = Search::new(spec).map_err(|error| SpecError::new("search", error.to_string()))?;
-        let set_by = match caller {
-            Caller::Unix { uid, gid, .. } => Caller::Unix { uid, gid, pid: 0 },
-            Caller::Vsock { .. } => caller,
-        };
-        let began_at = Timestamp::now();
-        let kept =
-            Kept { name: name.clone(), document, set_by, began_at, search, runs: Vec::new(), problem: None };
-        self.off_the_loop(move |searches| searches.add(kept)).await??;
+    /// When it goes on already, too many do, or it cannot be written down.
+    pub async fn begin(&self, search: Kept) -> Result<String, ApiError> {
+        let name = search.name.clone();
+        self.off_the_loop(move |searches| searches.add(search)).await??;
         self.begun.notify_one();
         Ok(name)
     }

@@ -22,7 +22,7 @@ fn document(name: &str) -> Map<String, Value> {
 }
 
 async fn begin(searches: &Searches, name: &str) -> Result<String, ApiError> {
-    searches.begin(document(name), Beginning::Anew(Some(7)), ROOT).await
+    searches.begin(Kept::begun(searches, document(name), Beginning::Anew(Some(7)), ROOT)?).await
 }
 
 fn the_one(searches: &Searches, name: &str) -> Kept {

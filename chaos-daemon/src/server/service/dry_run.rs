@@ -63,7 +63,7 @@ impl Service {
         wanted: Option<Stage>,
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
-        self.try_out(self.experiment(name, caller)?, wanted, caller).await
+        self.try_out(self.experiment(name, caller).await?, wanted, caller).await
     }
 
     /// The same of an experiment that is not registered.
@@ -76,7 +76,7 @@ impl Service {
         wanted: Option<Stage>,
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
-        let experiment = self.understand(document, caller).await?;
+        let experiment = self.understand(document).await?;
         let subject = Subject { owner: caller.owner(), experiment, document: document.clone() };
         self.try_out(subject, wanted, caller).await
     }
@@ -88,9 +88,9 @@ impl Service {
         caller: Caller,
     ) -> Result<DryRun, ApiError> {
         let Subject { owner, experiment, document } = subject;
-        self.ask(about(Act::Plan, &document), caller).await?;
+        self.ask(about(Act::Plan, &document)).await?;
         let mut problems = Vec::new();
-        let experiment = match self.admit(&experiment, &document, (caller, false)).await {
+        let experiment = match self.admit(&experiment, &document).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => {
                 problems.push(error.to_string());
                 experiment
@@ -113,16 +113,16 @@ impl Service {
         let recorder = Recorder::new(&experiment, BTreeMap::new());
         let may_start = self.runs.may_start(&experiment, owner, caller.owner());
         problems.extend(may_start.err().map(|error| error.to_string()));
-        let may_probe = match self.ask_leave(Act::Probe, caller).await {
+        let may_probe = match self.ask_leave(Act::Probe).await {
             Err(error) if error.code == ErrorCode::PolicyDenied => false,
             asked => asked.map(|()| true)?,
         };
         let (harmless, not_sampled) = harmless(&experiment, may_probe);
-        let steady = ready(&harmless, &self.prober.for_caller(&self.door, caller), &recorder).await;
+        let steady = ready(&harmless, &self.prober.asking(&self.door), &recorder).await;
         let asked = experiment.asked().before && harmless.conditions.len() == experiment.conditions.len();
         let steady_now = asked && steady.is_ok();
         problems.extend(steady.err());
-        let plans = self.plan_all(&experiment, owner, caller).await?;
+        let plans = self.plan_all(&experiment, owner).await?;
         for planned in &plans {
             problems
                 .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
@@ -155,9 +155,8 @@ impl Service {
         experiment: &Experiment,
         (document, stage): (&Map<String, Value>, Option<Stage>),
         owner: Owner,
-        caller: Caller,
     ) -> Result<(), ApiError> {
-        let plans = self.plan_all(experiment, owner, caller).await?;
+        let plans = self.plan_all(experiment, owner).await?;
         let refused = plans.iter().find_map(|fault| fault.plan.as_ref().err());
         let now = plan_digest(&of_document(document).0, stage, &plans);
         if now.as_deref() == Some(planned) {
@@ -175,19 +174,14 @@ impl Service {
     }
 
     /// What the injector would do for each fault of an experiment, or why it would not.
-    async fn plan_all(
-        &self,
-        experiment: &Experiment,
-        owner: Owner,
-        caller: Caller,
-    ) -> Result<Vec<PlannedFault>, ApiError> {
+    async fn plan_all(&self, experiment: &Experiment, owner: Owner) -> Result<Vec<PlannedFault>, ApiError> {
         let name = |(index, name, _): (usize, Option<&FaultName>, &FaultRequest)| {
             let made_up = if index == 0 { "dry-run".to_owned() } else { format!("dry-run.{index}") };
             let name = name.cloned().map_or_else(|| FaultName::new(made_up), Ok)?;
             Ok(QualifiedName::new(owner, name))
         };
         let names = experiment.faults().map(name).collect::<Result<_, SpecError>>()?;
-        let all = plan_all(experiment, names, &self.door, false, caller).await?;
+        let all = plan_all(experiment, names, &self.door).await?;
         let all = all.into_iter().filter_map(|Ahead { activity, planned, plan }| {
             let action = experiment.method.get(activity)?.name.clone();
             Some(PlannedFault { action, name: planned.name.name, fault_type: planned.fault.fault_type, plan })

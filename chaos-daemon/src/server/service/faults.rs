@@ -100,8 +100,8 @@ impl Service {
         caller: Caller,
     ) -> Result<Registered, ApiError> {
         let question = Question::Fault { act: Act::Register, fault: Box::new(fault.clone()) };
-        self.ask(question, caller).await?;
-        let name = meant(name, caller)?;
+        self.ask(question).await?;
+        let name = self.named(name, caller).await?;
         let _turn = self.store.turn(caller.owner()).await;
         let needs_target = check(&fault)?;
         let fault_type = fault.fault_type.name();
@@ -137,7 +137,7 @@ impl Service {
         planned: Option<String>,
         caller: Caller,
     ) -> Result<Injection, ApiError> {
-        let name = meant(name, caller)?;
+        let name = self.named(name, caller).await?;
         let fault = self.needed(&name, caller)?;
         if let Err(error) = fault.parse() {
             if fault.target != TargetRequest::default() {
@@ -145,14 +145,14 @@ impl Service {
             }
             // One without a target goes where the policy says, which the injector knows. That is asked before the dice are rolled.
             let asked = Box::new(FaultRequest::clone(&fault));
-            self.door.call(Request::Plan { name: name.clone(), fault: asked, caller }).await?;
+            self.door.call(Request::Plan { name: name.clone(), fault: asked }).await?;
         }
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, %caller, "not triggered");
             return Ok(Injection::NotTriggered(Brief::from(&*fault)));
         }
         let asked = Box::new(FaultRequest::clone(&fault));
-        let request = Request::Inject { name, fault: asked, in_run: false, plan_digest: planned, caller };
+        let request = Request::Inject { name, fault: asked, plan_digest: planned };
         match self.door.call(request).await? {
             Reply::Injected(status) => Ok(Injection::Active(Brief::from(&*fault), status)),
             other => Err(unexpected(&other)),
@@ -185,13 +185,13 @@ impl Service {
         fault: Option<FaultRequest>,
         caller: Caller,
     ) -> Result<(PlanReport, Impact), ApiError> {
-        let name = meant(name, caller)?;
+        let name = self.named(name, caller).await?;
         let fault = match fault {
             Some(fault) => fault,
             None => FaultRequest::clone(&*self.needed(&name, caller)?),
         };
         fault.parse()?;
-        let request = Request::Plan { name, fault: Box::new(fault.clone()), caller };
+        let request = Request::Plan { name, fault: Box::new(fault.clone()) };
         match self.door.call(request).await? {
             Reply::Planned(plan) => {
                 let impact = Impact::of(&fault, plan.targets.as_ref())?;
@@ -207,14 +207,14 @@ impl Service {
     /// # Errors
     /// Whatever the injector says; the registration then stays, so that the name can be found again.
     pub async fn remove(&self, name: &GivenName, caller: Caller) -> Result<Removed, ApiError> {
-        self.ask_leave(Act::End, caller).await?;
+        self.ask_leave(Act::End).await?;
         let key = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone());
         let (removals, others) = match self.end(name, caller).await {
             // Removing what is not there succeeds, whatever others have.
             Err(error) if error.code == ErrorCode::FaultNotFound => (Vec::new(), Some(error.in_full())),
             removals => (removals?, None),
         };
-        let stays = caller.meant(Some(key.owner)).is_err();
+        let stays = self.meant(Some(key.owner), caller).await.is_err();
         if stays || self.registered(&key).is_none() {
             return Ok(Removed { removals, forgotten: None, stays, others });
         }
@@ -231,14 +231,14 @@ impl Service {
     /// # Errors
     /// Whatever the injector says.
     pub async fn stop(&self, name: Option<&GivenName>, caller: Caller) -> Result<Vec<Removal>, ApiError> {
-        self.ask_leave(Act::End, caller).await?;
+        self.ask_leave(Act::End).await?;
         match name {
             Some(name) => self.end(name, caller).await,
             None => {
                 // Before their runs end: another one would begin.
                 self.searches.stop(None).await?;
                 self.runs.stop(None);
-                self.removals(Request::StopAll { caller }).await
+                self.removals(Request::StopAll).await
             }
         }
     }
@@ -249,7 +249,7 @@ impl Service {
         let is_known = self.runs.stop(Some(&key)) || self.registered(&key).is_some();
         // Who has one of this name means that, whatever others have.
         let name = if is_known { key.given() } else { name.clone() };
-        self.removals(Request::Remove { name, caller }).await
+        self.removals(Request::Remove { name }).await
     }
 
     async fn removals(&self, request: Request) -> Result<Vec<Removal>, ApiError> {
@@ -257,6 +257,11 @@ impl Service {
             Reply::Removed(removals) => Ok(removals),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// What is meant by a name that is used.
+    pub(super) async fn named(&self, name: &GivenName, caller: Caller) -> Result<QualifiedName, ApiError> {
+        Ok(QualifiedName::new(self.meant(name.owner, caller).await?, name.name.clone()))
     }
 
     /// Faults that are active now.
@@ -273,12 +278,4 @@ impl Service {
             other => Err(unexpected(&other)),
         }
     }
-}
-
-/// What is meant by a name that is used.
-///
-/// # Errors
-/// As [`Caller::meant`].
-pub(super) fn meant(name: &GivenName, caller: Caller) -> Result<QualifiedName, ApiError> {
-    Ok(QualifiedName::new(caller.meant(name.owner)?, name.name.clone()))
 }

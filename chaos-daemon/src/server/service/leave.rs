@@ -5,23 +5,21 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::Service;
-use super::faults::meant;
 use crate::experiment::driver::unexpected;
 use crate::experiment::{Experiment, Stage, host_limits};
 use crate::policy::environment::texts_of;
 use crate::request::facts::{Facts, Precautions, Question};
 use crate::request::{Act, ApiError, Caller, Reply, Request};
-use crate::spec::{FaultRequest, GivenName};
+use crate::spec::{FaultRequest, GivenName, Owner};
 
 /// Whether this may be done with what is named in a document.
 pub fn about(act: Act, document: &Map<String, Value>) -> Question {
     Question::Named { act, texts: said_in(document) }
 }
 
-/// Whether an experiment that this document means may begin. One that `begins` counts as a run of its owner.
-pub fn beginning(experiment: &Experiment, document: &Map<String, Value>, begins: bool) -> Question {
-    let has = experiment.guardrails.precautions(said_in(document));
-    Question::Experiment(Box::new(Precautions { begins, ..has }))
+/// Whether an experiment that this document means may begin.
+pub fn beginning(experiment: &Experiment, document: &Map<String, Value>) -> Question {
+    Question::Experiment(Box::new(said_of(experiment, document)))
 }
 
 impl Service {
@@ -29,16 +27,16 @@ impl Service {
     ///
     /// # Errors
     /// The rule of the policy that forbids it.
-    pub async fn ask(&self, question: Question, caller: Caller) -> Result<(), ApiError> {
-        self.door.call(Request::Look { question, caller }).await.map(drop)
+    pub async fn ask(&self, question: Question) -> Result<(), ApiError> {
+        self.door.call(Request::Look { question }).await.map(drop)
     }
 
     /// What callers have to keep to on this host, as Markdown.
     ///
     /// # Errors
     /// When the injector is gone.
-    pub async fn rules(&self, caller: Caller) -> Result<String, ApiError> {
-        match self.door.call(Request::Look { question: Question::Rules, caller }).await? {
+    pub async fn rules(&self) -> Result<String, ApiError> {
+        match self.door.call(Request::Look { question: Question::Rules }).await? {
             Reply::Seen(Facts::Rules(text)) => Ok(text),
             other => Err(unexpected(&other)),
         }
@@ -48,16 +46,17 @@ impl Service {
     ///
     /// # Errors
     /// When there is none, or it is another user's.
-    pub fn fault_meant(&self, name: &GivenName, caller: Caller) -> Result<FaultRequest, ApiError> {
-        Ok(FaultRequest::clone(&*self.needed(&meant(name, caller)?, caller)?))
+    pub async fn fault_meant(&self, name: &GivenName, caller: Caller) -> Result<FaultRequest, ApiError> {
+        let name = self.named(name, caller).await?;
+        Ok(FaultRequest::clone(&*self.needed(&name, caller)?))
     }
 
     /// The document that is registered under the name that `caller` gives.
     ///
     /// # Errors
     /// When there is none, or it is another user's.
-    pub fn document_meant(&self, name: &str, caller: Caller) -> Result<Map<String, Value>, ApiError> {
-        Ok(self.experiment(name, caller)?.document)
+    pub async fn document_meant(&self, name: &str, caller: Caller) -> Result<Map<String, Value>, ApiError> {
+        Ok(self.experiment(name, caller).await?.document)
     }
 
     /// Whether a run of this document at this stage, or at the next, is due.
@@ -72,16 +71,32 @@ impl Service {
         caller: Caller,
     ) -> Result<(), ApiError> {
         // One that is registered only now is the caller's.
-        let owner = self.store.all().meant(name, caller).map_or(caller.owner(), |(owner, _)| owner);
+        let owner = self.experiment(name, caller).await.map_or(caller.owner(), |subject| subject.owner);
         self.due(experiment, document, wanted, (owner, caller)).await.map(drop)
     }
 
-    /// Asks whether `caller` may do this at all.
+    /// Asks whether the caller may do this at all.
     ///
     /// # Errors
     /// The rule of the policy that forbids it.
-    pub async fn ask_leave(&self, act: Act, caller: Caller) -> Result<(), ApiError> {
-        match self.door.call(Request::Look { question: Question::Act(act), caller }).await? {
+    pub async fn ask_leave(&self, act: Act) -> Result<(), ApiError> {
+        self.leave(Question::Act(act)).await
+    }
+
+    /// Whose things are meant by a name that says `owner`, or nothing: one's own. Those of others are for root and admins to name.
+    ///
+    /// # Errors
+    /// [`crate::request::ErrorCode::PolicyDenied`], whether or not there is any.
+    pub async fn meant(&self, owner: Option<Owner>, caller: Caller) -> Result<Owner, ApiError> {
+        let owner = owner.unwrap_or(caller.owner());
+        if !caller.may_name(owner) {
+            self.leave(Question::Naming(owner)).await?;
+        }
+        Ok(owner)
+    }
+
+    async fn leave(&self, question: Question) -> Result<(), ApiError> {
+        match self.door.call(Request::Look { question }).await? {
             Reply::Seen(Facts::Act) => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -93,14 +108,18 @@ impl Service {
         &self,
         experiment: &Experiment,
         document: &Map<String, Value>,
-        (caller, begins): (Caller, bool),
     ) -> Result<Experiment, ApiError> {
-        let question = beginning(experiment, document, begins);
-        match self.door.call(Request::Look { question, caller }).await? {
+        let question = beginning(experiment, document);
+        match self.door.call(Request::Look { question }).await? {
             Reply::Seen(Facts::Experiment(limits)) => Ok(host_limits::within(experiment, &limits)?),
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// What an experiment says of itself.
+pub(super) fn said_of(experiment: &Experiment, document: &Map<String, Value>) -> Precautions {
+    experiment.guardrails.precautions(said_in(document))
 }
 
 /// What a document says, each text once, but for its prose.

@@ -1,6 +1,7 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
 mod dry_run;
+mod entrusting;
 mod faults;
 mod leave;
 mod searching;
@@ -26,6 +27,7 @@ use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Stage};
 use crate::probe::prober::Prober;
 use crate::probe::{Sample, arguments};
+use crate::request::claim::Claim;
 use crate::request::facts::{Facts, Question};
 use crate::request::host_targets::{HostTargets, Wanted};
 use crate::request::wire::Door;
@@ -35,6 +37,7 @@ use crate::request::{
 use crate::spec::owner::split;
 use crate::spec::{Owner, SpecError};
 pub use dry_run::{DryRun, PlannedFault};
+pub(super) use entrusting::entrusted;
 pub use faults::{Injection, Registered, Removed, check};
 pub use leave::{about, beginning};
 
@@ -118,6 +121,12 @@ impl Service {
         Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, searches, reading }
     }
 
+    /// The same, to ask the injector in this name.
+    #[must_use]
+    pub fn in_the_name_of(&self, claim: Claim) -> Self {
+        Self { door: self.door.in_the_name_of(claim), ..self.clone() }
+    }
+
     /// What runs by itself, and when.
     pub fn schedules(&self) -> &Schedules {
         &self.schedules
@@ -137,7 +146,7 @@ impl Service {
         which: &Which,
         caller: Caller,
     ) -> Result<(Owner, ExperimentResult), ApiError> {
-        self.ask_leave(Act::End, caller).await?;
+        self.ask_leave(Act::End).await?;
         let run = self.runs.stop_one(which, caller.owner())?;
         tracing::info!(%caller, run = %run.run_id, "ending a run");
         let result = match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
@@ -157,8 +166,8 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says.
-    pub async fn doctor(&self, caller: Caller) -> Result<DoctorReport, ApiError> {
-        match self.door.call(Request::Doctor { caller }).await? {
+    pub async fn doctor(&self) -> Result<DoctorReport, ApiError> {
+        match self.door.call(Request::Doctor).await? {
             Reply::Doctor(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
@@ -168,8 +177,8 @@ impl Service {
     ///
     /// # Errors
     /// Whatever the injector says.
-    pub async fn residue(&self, caller: Caller) -> Result<ResidueReport, ApiError> {
-        match self.door.call(Request::Residue { caller }).await? {
+    pub async fn residue(&self) -> Result<ResidueReport, ApiError> {
+        match self.door.call(Request::Residue).await? {
             Reply::Residue(report) => Ok(*report),
             other => Err(unexpected(&other)),
         }
@@ -179,10 +188,10 @@ impl Service {
     ///
     /// # Errors
     /// When they are no probe. What goes wrong with the sample is what was seen.
-    pub async fn probe(&self, words: &[String], caller: Caller) -> Result<Sample, ApiError> {
-        self.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }, caller).await?;
+    pub async fn probe(&self, words: &[String]) -> Result<Sample, ApiError> {
+        self.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }).await?;
         let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
-        Ok(self.prober.for_caller(&self.door, caller).sample(&probe).await)
+        Ok(self.prober.asking(&self.door).sample(&probe).await)
     }
 
     /// Registers an experiment for `caller`, in place of any of the same name.
@@ -195,10 +204,10 @@ impl Service {
         document: Map<String, Value>,
         caller: Caller,
     ) -> Result<(Experiment, Option<String>), ApiError> {
-        self.ask(about(Act::Register, &document), caller).await?;
+        self.ask(about(Act::Register, &document)).await?;
         let owner = caller.owner();
         let _turn = self.store.turn(owner).await;
-        let experiment = self.understand(&document, caller).await?;
+        let experiment = self.understand(&document).await?;
         let (name, document) = (experiment.name.clone(), Document::from(document));
         let change = self.store.change(owner, move |registry| {
             Ok(registry.of(owner).experiments.insert(name, document.into()).is_some())
@@ -212,22 +221,18 @@ impl Service {
     ///
     /// # Errors
     /// When the policy forbids it, or it cannot be looked at.
-    pub async fn host_targets(&self, wanted: Wanted, caller: Caller) -> Result<HostTargets, ApiError> {
-        match self.door.call(Request::Look { question: Question::Targets(wanted), caller }).await? {
+    pub async fn host_targets(&self, wanted: Wanted) -> Result<HostTargets, ApiError> {
+        match self.door.call(Request::Look { question: Question::Targets(wanted) }).await? {
             Reply::Seen(Facts::Targets(found)) => Ok(*found),
             other => Err(unexpected(&other)),
         }
     }
 
     /// What a document means, if `caller` may have the programs run that it names.
-    async fn understand(
-        &self,
-        document: &Map<String, Value>,
-        caller: Caller,
-    ) -> Result<Experiment, ApiError> {
+    async fn understand(&self, document: &Map<String, Value>) -> Result<Experiment, ApiError> {
         Document::check(document)?;
         let experiment = Experiment::parse(document, &Nowhere)?;
-        let prober = self.prober.for_caller(&self.door, caller);
+        let prober = self.prober.asking(&self.door);
         for (name, probe) in experiment.probes() {
             prober.admit(&probe.check).await.map_err(|error| ApiError {
                 message: format!("probe {name:?}: {}", error.message),
@@ -238,9 +243,10 @@ impl Service {
     }
 
     /// The experiment that is meant by a name.
-    fn experiment(&self, name: &str, caller: Caller) -> Result<Subject, ApiError> {
+    async fn experiment(&self, name: &str, caller: Caller) -> Result<Subject, ApiError> {
         let registry = self.store.all();
-        let (owner, plain) = registry.meant(name, caller)?;
+        let (owner, plain) = registry.meant(name, caller.owner());
+        self.meant(Some(owner), caller).await?;
         self.subject(owner, plain)
     }
 
@@ -302,7 +308,7 @@ impl Service {
     /// # Errors
     /// When there is no such experiment, it cannot start now, the stage is not due, or it is not what was planned.
     pub async fn run(&self, name: &str, wish: &Wish, caller: Caller) -> Result<Run, ApiError> {
-        self.begin(&self.experiment(name, caller)?, wish, caller, None).await
+        self.begin(&self.experiment(name, caller).await?, wish, caller, None).await
     }
 
     /// As [`Service::run`], but of the calls of a caller with the same `key` only the first starts a run; all get the handle of that one,
@@ -347,15 +353,21 @@ impl Service {
         let stage = self.due(experiment, document, wish.stage, (*owner, caller)).await?;
         // What could not start anyway does not count as begun.
         self.runs.may_start(experiment, *owner, caller.owner())?;
-        let experiment = self.admit(experiment, document, (caller, true)).await?;
+        let experiment = self.admit(experiment, document).await?;
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         if let Some(planned) = &wish.plan_digest {
-            self.require_planned(planned, &experiment, (document, stage), *owner, caller).await?;
+            self.require_planned(planned, &experiment, (document, stage), *owner).await?;
         }
-        let (door, prober) = (self.door.clone(), self.prober.for_caller(&self.door, caller));
+        self.runs.may_start(&experiment, *owner, caller.owner())?;
+        let door = self.entrust_run(&experiment, document, *owner).await?;
+        let prober = self.prober.asking(&door);
         let occasion = Occasion { owner: *owner, stage, started_by };
-        self.runs.start(experiment, document, occasion, caller, door, prober).await
+        let begun = self.runs.start(experiment, document, occasion, caller, door.clone(), prober).await;
+        if begun.is_err() {
+            door.release().await;
+        }
+        begun
     }
 
     /// What a schedule of `owner`'s would run by this name, for [`Service::run_pinned`]: its plain name, and what it is now.

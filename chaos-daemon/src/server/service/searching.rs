@@ -7,7 +7,7 @@ use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Stage};
 use crate::request::{Act, ApiError, Caller};
 use crate::server::runs::Run;
-use crate::server::search::{Beginning, Searches};
+use crate::server::search::{Beginning, Kept, Searches};
 
 impl Service {
     /// What is searched.
@@ -25,9 +25,15 @@ impl Service {
         beginning: Beginning<'_>,
         caller: Caller,
     ) -> Result<String, ApiError> {
-        self.ask_leave(Act::Schedule, caller).await?;
-        let document = self.experiment(experiment, caller)?.document;
-        self.searches.begin(document, beginning, caller).await
+        self.ask_leave(Act::Schedule).await?;
+        let document = self.experiment(experiment, caller).await?.document;
+        let search = Kept::begun(&self.searches, document, beginning, caller)?;
+        let grant = self.entrust_search(&search).await?;
+        let begun = self.searches.begin(Kept { grant: Some(grant), ..search }).await;
+        if begun.is_err() {
+            self.give_back(Some(grant)).await;
+        }
+        begun
     }
 
     /// Starts a run of a document that is not registered, for `caller`, who is not there, and does not wait for it.

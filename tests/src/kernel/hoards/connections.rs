@@ -1,4 +1,4 @@
-//! Connections to a server: of a pool that is used up, of a daemon that takes sixteen, and as many as are asked for a second.
+//! Connections to a server: of a pool that is used up, of a daemon that takes so many, and as many as are asked for a second.
 
 use std::fs::{Permissions, create_dir, set_permissions};
 use std::io::{Read, Write};
@@ -18,14 +18,14 @@ use super::{ENDS, LEASE_ENDS, Taking, evidence};
 use crate::daemon::{NOBODY, run_as_nobody};
 use crate::fault::Fault;
 use crate::late::HANG;
-use crate::process::{Process, wait_until};
+use crate::process::{Process, become_user, wait_until};
 use crate::{Daemon, Error, Mcp, NetNs, Pair, Result, Wire};
 
 tests![
     a_pool_of_workers_serves_nobody_else_while_the_fault_lasts_and_everybody_after_it,
     a_pool_is_let_go_when_the_lease_runs_out,
     what_is_held_refused_and_late_is_counted_and_timed,
-    a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held,
+    a_daemon_of_whose_places_a_user_holds_all_that_are_his_serves_others_alone,
     connections_are_opened_and_closed_at_the_rate_and_none_lingers,
     who_may_not_be_connected_to_is_refused_by_name,
     a_load_is_of_the_caller_and_comes_nowhere_where_the_caller_could_not,
@@ -199,18 +199,37 @@ fn refusals_are_counted(namespace: &NetNs, mcp: &Mcp) -> Result<()> {
     fault.remove(mcp).map(drop)
 }
 
-fn a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held(_: &Context) -> TestResult {
-    let (loaded, daemon) = (Daemon::start()?, Daemon::start()?);
-    let mcp = daemon.mcp()?;
+/// How many places the user of a daemon has.
+const PLACES: u32 = 16;
+
+/// Connects as a user who is not root.
+fn as_user<T: Send>(connect: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let connected = thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            become_user(61_001)?;
+            connect()
+        });
+        connecting.join()
+    });
+    connected.map_err(|_panic| Error::Different("a connection panicked".into()))?
+}
+
+fn a_daemon_of_whose_places_a_user_holds_all_that_are_his_serves_others_alone(_: &Context) -> TestResult {
+    // The load is of a user, who has so many of the places.
+    let loaded = Daemon::start_with(|command| {
+        command.args(["--user-connections", &PLACES.to_string()]);
+    })?;
+    let daemon = Daemon::start()?;
+    let mcp = as_user(|| Mcp::connect(&daemon.socket()))?;
     let serves = || -> Result<bool> {
-        let mut wire = Wire::connect(&loaded.socket())?;
+        let mut wire = as_user(|| Wire::connect(&loaded.socket()))?;
         // Who is refused may be told so before the question is out. Its state is told, and its faults are ended, all the same.
         let asked = wire.open();
         Ok(asked.is_ok() && wire.call("chaos_list_experiments", json!({})).is_ok_and(|told| !told.is_null()))
     };
     assert!(serves()?, "it serves nobody before");
     let url = format!("mcp+unix:{}", loaded.socket().display());
-    let fault = Fault::new("connection_load").with(json!({"url": url, "sessions": 20}));
+    let fault = Fault::new("connection_load").with(json!({"url": url, "sessions": PLACES + 4}));
     fault.inject(&mcp)?;
     // What is held is counted before its first answer is.
     let full = || {
@@ -218,13 +237,14 @@ fn a_daemon_of_sixteen_connections_serves_nobody_else_while_they_are_held(_: &Co
             let connections = &found["connections"];
             let no = [&connections["error_answers"], &connections["refused"]];
             let no: u64 = no.iter().filter_map(|count| count.as_u64()).sum();
-            found["things_held"] == 16 && no >= 4 && connections["initialize_ms"]["p50"].is_number()
+            found["things_held"] == PLACES && no >= 4 && connections["initialize_ms"]["p50"].is_number()
         })
     };
     assert!(wait_until(HANG, full), "{}", evidence(&fault, &mcp)?);
     let connections = &evidence(&fault, &mcp)?["connections"];
     assert_eq!(connections["empty_answers"], 0, "{connections}");
-    assert!(!serves()?, "it serves somebody beside those that are held");
+    assert!(!serves()?, "it serves the user beside those that are held");
+    assert!(loaded.mcp()?.tools().is_ok(), "it does not serve others");
     fault.remove(&mcp)?;
     assert!(wait_until(HANG, || serves().unwrap_or(false)), "it serves nobody after");
     Ok(Outcome::Pass)

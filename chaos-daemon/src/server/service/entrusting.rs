@@ -1,0 +1,171 @@
+//! What goes on in a caller's name when the caller is no longer connected. The injector is told while the caller is. What it is told
+//! then is all that the server can do in that name later.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::Service;
+use super::leave::said_of;
+use crate::experiment::driver::unexpected;
+use crate::experiment::variables::Nowhere;
+use crate::experiment::{Experiment, staged};
+use crate::request::claim::{Claim, Entrusted, Undertaking};
+use crate::request::wire::Door;
+use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
+use crate::server::history::of_document;
+use crate::server::schedule::Schedule;
+use crate::server::schedule::plan::Words;
+use crate::server::search::Kept;
+use crate::spec::{FaultRequest, Owner, QualifiedName, SpecError};
+
+/// How much longer a run may take than twice its method: its samples, what it waits for, and its recovery.
+const GRACE: Duration = Duration::from_secs(4 * 3600);
+/// How many runs of a search come to nothing before they have begun, beside those of its budget: each was in the way of another.
+const IN_VAIN: u32 = 64;
+
+impl Service {
+    /// Has a run of an experiment go on in the name in which this asks. Returns the way to the injector in the name of the run.
+    ///
+    /// # Errors
+    /// When the policy forbids it, or it is none of what was entrusted.
+    pub(super) async fn entrust_run(
+        &self,
+        experiment: &Experiment,
+        document: &Map<String, Value>,
+        owner: Owner,
+    ) -> Result<Door, ApiError> {
+        let entrusted = Entrusted {
+            what: Undertaking::Run,
+            owner,
+            name: experiment.name.clone(),
+            document: of_document(document).0,
+            faults: faults(experiment),
+            says: said_of(experiment, document),
+            lasts: Some(2 * experiment.lasts() + GRACE),
+            runs: None,
+        };
+        let grant = self.entrust(entrusted).await?;
+        Ok(self.door.in_the_name_of(Claim::Grant(grant)))
+    }
+
+    async fn entrust(&self, what: Entrusted) -> Result<u64, ApiError> {
+        match self.door.call(Request::Entrust(Box::new(what))).await? {
+            Reply::Entrusted(grant) => Ok(grant),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Has runs of an experiment begin by themselves in the name of who asks.
+    async fn entrust_schedule(&self, experiment: &str, owner: Owner) -> Result<u64, ApiError> {
+        let subject = self.subject(owner, experiment)?;
+        let (experiment, mut all) = (&subject.experiment, faults(&subject.experiment));
+        for stage in experiment.guardrails.blast_radius.iter().flat_map(|radius| radius.stages()) {
+            all.extend(faults(&staged::at(experiment, *stage)?));
+        }
+        self.entrust(Entrusted {
+            what: Undertaking::Schedule,
+            owner,
+            name: experiment.name.clone(),
+            document: of_document(&subject.document).0,
+            faults: all,
+            says: Default::default(),
+            lasts: None,
+            runs: None,
+        })
+        .await
+    }
+
+    /// Has the runs of a search begin in the name of who asks.
+    pub(super) async fn entrust_search(&self, search: &Kept) -> Result<u64, ApiError> {
+        let experiment = Experiment::parse(&search.document, &Nowhere)?;
+        self.entrust(Entrusted {
+            what: Undertaking::Search,
+            owner: search.owner(),
+            name: experiment.name.clone(),
+            document: of_document(&search.document).0,
+            faults: faults(&experiment),
+            says: Default::default(),
+            lasts: None,
+            runs: Some(search.search.spec().budget.runs.saturating_add(IN_VAIN)),
+        })
+        .await
+    }
+
+    /// Sets a schedule of this name, of the experiment that `words` name. Its runs are its owner's, who alone can have it run another
+    /// document. Returns what could not be saved.
+    ///
+    /// # Errors
+    /// As of [`Service::to_be_scheduled`] and [`super::Schedules::set`], and when the policy forbids it.
+    pub async fn set_schedule(
+        &self,
+        name: QualifiedName,
+        (words, paused): (Words, bool),
+        caller: Caller,
+        now: Timestamp,
+    ) -> Result<Option<String>, ApiError> {
+        let (experiment, digest) = self.to_be_scheduled(&words.experiment, name.owner)?;
+        let before = self.schedules.known(&name);
+        let is_own = caller.owner() == name.owner;
+        let grant = match &before {
+            _ if is_own => Some(self.entrust_schedule(&experiment, name.owner).await?),
+            Some(before) if before.digest != digest => {
+                let text = format!(
+                    "{name} runs another document, or what is registered as {experiment:?} was registered anew: {} alone can have the \
+                     schedule run it in their name",
+                    name.owner
+                );
+                return Err(SpecError::new("experiment", text).into());
+            }
+            before => before.as_ref().and_then(|before| before.grant),
+        };
+        let mut schedule = Schedule::new(Words { experiment, ..words }, paused, digest, caller, now);
+        schedule.grant = grant;
+        let set = self.schedules.set(name, schedule).await;
+        let over = if set.is_ok() { before.and_then(|before| before.grant) } else { grant };
+        self.give_back(over.filter(|_| is_own)).await;
+        set
+    }
+
+    /// Forgets a schedule; says whether there was one, and what could not be saved.
+    ///
+    /// # Errors
+    /// As of [`super::Schedules::delete`].
+    pub async fn delete_schedule(&self, name: QualifiedName) -> Result<(bool, Option<String>), ApiError> {
+        let before = self.schedules.known(&name);
+        let deleted = self.schedules.delete(name).await?;
+        self.give_back(before.and_then(|before| before.grant)).await;
+        Ok(deleted)
+    }
+
+    /// What was entrusted is over.
+    pub(in crate::server) async fn give_back(&self, grant: Option<u64>) {
+        if let Some(grant) = grant {
+            self.door.in_the_name_of(Claim::Grant(grant)).release().await;
+        }
+    }
+
+    /// Has the injector forget what was entrusted and is none of what goes on.
+    pub(in crate::server) async fn keep_entrusted(&self) {
+        let grants = [self.schedules.grants(), self.searches.grants()].concat();
+        if let Err(error) = self.door.call(Request::Keep { grants }).await {
+            tracing::warn!(%error, "what goes on by itself could not be told to the injector");
+        }
+    }
+}
+
+/// Something without leave to begin runs, as it was set by an earlier version.
+///
+/// # Errors
+/// Always, without a grant.
+pub(in crate::server) fn entrusted(grant: Option<u64>) -> Result<Claim, ApiError> {
+    grant.map(Claim::Grant).ok_or_else(|| {
+        let text = "nobody has entrusted its runs to this daemon: it was begun under an earlier version";
+        ApiError::new(ErrorCode::Unavailable, text).hint("set or begin it again")
+    })
+}
+
+fn faults(experiment: &Experiment) -> Vec<FaultRequest> {
+    experiment.faults().map(|(_, _, fault)| fault.clone()).collect()
+}
