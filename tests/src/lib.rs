@@ -53,6 +53,7 @@ pub mod touch;
 pub mod trace;
 pub mod uptime;
 pub mod victim;
+pub mod weak;
 pub mod wire;
 pub mod worker;
 

@@ -83,9 +83,10 @@ fn of_command(command: &Command, words: &[String], place: Place<'_>) -> Result<V
         }
         Command::Stop { .. } => call("chaos_stop", json!({})),
         Command::Targets { .. } => call("chaos_targets", json!({})),
+        Command::Advise(_) => call("chaos_advise", json!({})),
         Command::Status { .. } => call("chaos_status", json!({})),
         Command::Runs(_) => call("chaos_list_runs", json!({})),
-        Command::Show(_) | Command::Report(_) => call("chaos_get_run", json!({})),
+        Command::Show(_) | Command::Report(_) | Command::Compare(_) => call("chaos_get_run", json!({})),
         Command::Stats(_) => call("chaos_statistics", json!({})),
         Command::Doctor { .. } => call("chaos_doctor", json!({})),
         Command::Run(args) => {

@@ -10,9 +10,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::advise::{self, AdviseArgs};
 use super::calls::{self, Place};
 use super::client::{Answer, Client};
 use super::clients::McpClient;
+use super::compare::{self, CompareArgs};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{self, OfFault, with_files};
@@ -134,6 +136,9 @@ pub(super) enum Command {
     Show(ShowArgs),
     /// Write a report on a run that has ended
     Report(ReportArgs),
+    /// Show two runs side by side, such as before and after a fix: verdicts, recovery, the worst of each gate, evidence
+    #[command(after_help = compare::EXIT_CODES)]
+    Compare(CompareArgs),
     /// Show what all recorded runs say together, or those that a search finds: success, verdicts, failure modes, scores, what is flaky
     Stats(StatsArgs),
     /// List, show, register or run experiments
@@ -145,6 +150,8 @@ pub(super) enum Command {
     /// Find the mildest faults at which an experiment misses its objective, by runs of it, within the search of its document
     #[command(after_help = search::EXIT_CODES)]
     Search(Box<SearchArgs>),
+    /// Rank the services of this host by what deserves chaos next, with reasons, and an experiment for each
+    Advise(AdviseArgs),
     /// Check an experiment without running it, and without the daemon; exit code 0 or 2
     Validate {
         /// JSON or YAML file, or - for stdin
@@ -494,6 +501,14 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Search(args) => {
             let (text, answer, code) = search::carry_out(client, args, json).await?;
             Ok(Done { text, answer, code })
+        }
+        Command::Compare(args) => {
+            let (text, answer, code) = compare::carry_out(client, args).await?;
+            Ok(Done { text, answer, code })
+        }
+        Command::Advise(args) => {
+            let (text, answer) = advise::carry_out(client, args).await?;
+            Ok(Done::well(text, answer))
         }
         Command::Report(args) => {
             let answer = history::run(client, &args.run).await?;

@@ -245,15 +245,19 @@ enum Format {
     Journal,
 }
 
+/// What is recorded of a run that the daemon has told of.
+pub(super) fn recorded(answer: Answer<RunDetails>) -> Result<Recorded, String> {
+    if !answer.read.ended {
+        let run = answer.read.run.run_id;
+        return Err(format!("run {run} has not ended: chaosctl show --wait {run} waits for that"));
+    }
+    serde_json::from_value(answer.json).map_err(|error| format!("the daemon's answer on the run: {error}"))
+}
+
 impl ReportArgs {
     /// The report on the run that the daemon has told of: text, and the same for programs.
     pub(super) fn write(&self, answer: Answer<RunDetails>) -> Result<(String, Value), String> {
-        if !answer.read.ended {
-            let run = answer.read.run.run_id;
-            return Err(format!("run {run} has not ended: chaosctl show --wait {run} waits for that"));
-        }
-        let recorded: Recorded = serde_json::from_value(answer.json)
-            .map_err(|error| format!("the daemon's answer on the run: {error}"))?;
+        let recorded = recorded(answer)?;
         let (text, value) = match self.format {
             Format::Markdown => (report::markdown::report(&recorded), None),
             Format::Html => (report::html::report(&recorded), None),

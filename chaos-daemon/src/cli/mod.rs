@@ -1,10 +1,12 @@
 //! `chaosctl`, a client of the daemon's MCP socket.
 
+mod advise;
 mod bridge;
 mod calls;
 mod claude_md;
 mod client;
 mod clients;
+mod compare;
 mod ctl;
 mod document;
 mod duration;

@@ -24,6 +24,7 @@ pub mod nameless;
 pub mod nearness;
 pub mod netns;
 pub mod oom;
+pub mod opened;
 pub mod panic;
 pub mod part;
 pub mod place;

@@ -11,8 +11,8 @@ use super::aside::{Places, Purpose};
 use super::inject::cancelled;
 use super::owners::Taken;
 use super::state::Injector;
-use super::{host_targets, logs};
-use crate::fault::{services, spared};
+use super::{host_targets, logs, services};
+use crate::fault::{services as of_service, spared};
 use crate::host::program::{Distrust, trusted};
 use crate::host::usage::Usage;
 use crate::host::{Identity, Open, Running};
@@ -65,6 +65,12 @@ pub(super) async fn look(
             let entrance = Entrance::new(caller, &policy.fault_netns);
             let found = host_targets::find(entrance, (caller, policy.open.clone()), with_processes, wanted);
             unless_left(ticket, async { Ok(Facts::Targets(Box::new(found.await?))) }).await
+        }
+        Question::Services(wanted) => {
+            policy.admit(who, Act::Plan)?;
+            policy.may_look(who, OF_PROCESSES)?;
+            let found = services::find(who.caller, policy.open.clone(), wanted);
+            unless_left(ticket, async { Ok(Facts::Services(Box::new(found.await?))) }).await
         }
         Question::Command(path) => {
             policy.may_run(who, &path)?;
@@ -136,7 +142,7 @@ fn program(path: &str) -> Result<String, ApiError> {
 fn unit(name: &str, caller: Caller, open: &Open) -> Result<UnitFacts, ApiError> {
     // By the same rules as a target.
     ProcessSelector::parse(&TargetRequest { unit: Some(name.to_owned()), ..TargetRequest::default() })?;
-    let unit = services::look(name, &spared(caller, open).for_looks())?;
+    let unit = of_service::look(name, &spared(caller, open).for_looks())?;
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from);
     Ok(unit_facts(unit, now))
 }

@@ -193,7 +193,7 @@ fn groups(all: &[Running], spared: &Spared) -> (Vec<GroupTarget>, Vec<GroupTarge
 }
 
 /// The unit of this host's systemd that a process is in, as a target takes it: below slices alone (`host::cgroup::of_unit`).
-fn unit_of_host(process: &Running) -> Option<&str> {
+pub(super) fn unit_of_host(process: &Running) -> Option<&str> {
     let mut parts = process.cgroup.as_ref()?.iter().filter_map(|part| part.to_str());
     parts
         .find(|part| !part.ends_with(".slice"))

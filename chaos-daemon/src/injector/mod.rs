@@ -33,6 +33,7 @@ mod refusal;
 pub mod reload;
 pub mod runtime;
 pub mod server_process;
+mod services;
 mod site;
 pub mod state;
 mod supervisors;

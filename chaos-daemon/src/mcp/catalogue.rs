@@ -101,7 +101,8 @@ pub(super) struct ListExperiments;
 impl Tool for ListExperiments {
     const NAME: &'static str = "chaos_list_experiments";
     const TITLE: &'static str = "List experiments";
-    const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, and those built in, which are ready to be registered. With their faults and the verdict of their latest run, page by page.";
+    const DESCRIPTION: &'static str = "Which experiments there are: those you have registered, and those built in. With their faults and the \
+         verdict of their latest run, page by page.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = ListOutput;
 

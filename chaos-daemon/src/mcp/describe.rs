@@ -104,8 +104,8 @@ pub(super) struct DescribeExperiment;
 impl Tool for DescribeExperiment {
     const NAME: &'static str = "chaos_describe_experiment";
     const TITLE: &'static str = "Describe an experiment";
-    const DESCRIPTION: &'static str = "One experiment, registered or built in: its document without secrets, the variables that it \
-         declares, its probes, the faults that it injects, and its latest runs. What a run would do now, chaos_plan_experiment says.";
+    const DESCRIPTION: &'static str = "One experiment, registered or built in: its document without secrets, variables, probes, faults and \
+         latest runs.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = Description;
 

@@ -26,9 +26,7 @@ pub(super) struct RunExperiment;
 impl Tool for RunExperiment {
     const NAME: &'static str = "chaos_run_experiment";
     const TITLE: &'static str = "Run an experiment";
-    const DESCRIPTION: &'static str = "Runs a registered experiment: verifies the steady state, carries out the method, always removes \
-         its faults, and verifies the steady state again. A run whose fault acted on nothing is unverified. Waits up to 44 seconds, or wait_seconds; a longer run goes on by \
-         itself under its run_id, without a verdict yet: chaos_get_run with wait_seconds waits for its end.";
+    const DESCRIPTION: &'static str = "Runs a registered experiment: steady state, method, removal of all its faults, steady state again. A run whose fault acted on nothing is unverified. Waits up to 44 seconds, or wait_seconds; a longer run goes on under its run_id: chaos_get_run with wait_seconds waits for its end.";
     const HINTS: Hints = Hints::BREAKS;
     type Output = RunOutput;
 
@@ -141,10 +139,7 @@ pub(super) struct PlanExperiment;
 impl Tool for PlanExperiment {
     const NAME: &'static str = "chaos_plan_experiment";
     const TITLE: &'static str = "Plan an experiment";
-    const DESCRIPTION: &'static str = "What running an experiment would do, and whether it would be admitted now, without doing any of it: as \
-         chaos_run_experiment with dry_run, also of a document that is not registered. Samples the steady state once, but for \
-         what may change something when it is asked, which not_sampled names. Tells how \
-         earlier runs of it and of its like went.";
+    const DESCRIPTION: &'static str = "What running an experiment would do, and whether it would be admitted now, without doing it; also of a document that is not registered. Samples the steady state once, but for what not_sampled names. Tells how earlier runs of it and of its like went.";
     const HINTS: Hints = Hints { open_world: true, ..Hints::LOOKS };
     const GIVEN_UP: bool = true;
     type Output = RunOutput;
@@ -266,12 +261,7 @@ pub(super) struct RegisterExperiment;
 impl Tool for RegisterExperiment {
     const NAME: &'static str = "chaos_register_experiment";
     const TITLE: &'static str = "Register an experiment";
-    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of yours of the same name. Takes a Chaos \
-        Toolkit document: steady-state probes with a tolerance (provider http, or process \"chaosctl\" with \
-        arguments [\"probe\", \"tcp\", \"HOST:PORT\"], or a program that the policy names), and a method of actions (provider process \"chaosctl\" with \
-        arguments such as {\"inject\": \"latency\", \"--interface\": \"eth0\", \"--delay\": \"300ms\", \
-        \"--for\": \"30s\"}), which is not executed but understood. Anything unsupported is refused by name. \
-        The resource chaos://schema/experiment is the schema of all of it.";
+    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of yours of the same name. Takes a Chaos Toolkit document: steady-state probes with a tolerance (provider http, or process: chaosctl probe, or a program that the policy names), and a method of actions (provider process: chaosctl inject), which is not executed but understood. Anything unsupported is refused by name. The resource chaos://schema/experiment is the schema of all of it.";
     /// It replaces what is registered under the name.
     const HINTS: Hints = Hints { idempotent: true, open_world: false, ..Hints::BREAKS };
     type Output = RegisterOutput;

@@ -383,8 +383,7 @@ pub(super) struct Statistics;
 impl Tool for Statistics {
     const NAME: &'static str = "chaos_statistics";
     const TITLE: &'static str = "Statistics";
-    const DESCRIPTION: &'static str = "What all recorded runs of yours, of root's everybody's, say together, or those that a search finds: success by experiment, type of fault and \
-         day, verdicts, failure modes, resiliency scores, and flaky documents, of which some runs held and some did not.";
+    const DESCRIPTION: &'static str = "What recorded runs say together: success by experiment, type of fault and day, verdicts, failure modes, scores, flaky documents. Of yours; root's are everybody's.";
     const HINTS: Hints = Hints::LOOKS;
     type Output = StatisticsOutput;
 

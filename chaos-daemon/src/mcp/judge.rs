@@ -71,7 +71,7 @@ impl ToolCall {
             | "chaos_describe_experiment"
             | "chaos_statistics" => Act::Look,
             "chaos_stop" => Act::End,
-            "chaos_targets" => Act::Plan,
+            "chaos_targets" | "chaos_advise" => Act::Plan,
             "chaos_inject_fault" if self.arguments.get("action") == Some(&json!("remove")) => Act::End,
             _ => return None,
         })

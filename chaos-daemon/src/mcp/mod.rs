@@ -1,5 +1,6 @@
 //! The Model Context Protocol on a connection: which tools there are, and how a call becomes a result.
 
+pub(crate) mod advise;
 pub(crate) mod catalogue;
 pub(crate) mod control;
 pub(crate) mod describe;
@@ -68,7 +69,7 @@ failing connections, CPU load, killed or paused processes) into the Linux host i
 Use: chaos_doctor says what this host can do; chaos_targets what can be aimed at; chaos_plan shows what a fault would do without doing it; \
 chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
 met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_get_run with wait_seconds waits for the end of a run; chaos_schedule has an experiment run at \
-times by itself; chaos_search finds the mildest faults at which one fails; chaos_probe takes one sample.\n\
+times by itself; chaos_search finds the mildest faults at which one fails; chaos_advise says which service to try next; chaos_probe takes one sample.\n\
 Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
 host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
 was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \

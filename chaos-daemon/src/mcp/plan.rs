@@ -113,10 +113,7 @@ pub(super) struct Plan;
 impl Tool for Plan {
     const NAME: &'static str = "chaos_plan";
     const TITLE: &'static str = "Plan a fault";
-    const DESCRIPTION: &'static str = "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes \
-        the name of a registered fault, or the same fields as chaos_inject_fault's register. For a process \
-        fault also which processes it would hit, what share of those that match that is, and who is left out; \
-        for process_kill who would start them anew.";
+    const DESCRIPTION: &'static str = "What injecting would do, without doing it: kernel operations in order, each with its undo. Takes the name of a registered fault, or the fields of chaos_inject_fault's register. For a process fault also whom it would hit, who is left out, and who would start them anew.";
     const HINTS: Hints = Hints::LOOKS;
     const GIVEN_UP: bool = true;
     type Output = PlanOutput;

@@ -45,11 +45,7 @@ pub(super) struct Probe;
 impl Tool for Probe {
     const NAME: &'static str = "chaos_probe";
     const TITLE: &'static str = "Take a sample";
-    const DESCRIPTION: &'static str = "Takes one sample, as an experiment's probe does, and says whether it is as it should be. A systemd unit: \
-        [\"unit\", \"a.service\", \"--measure\", \"restarts\"]; the processes of a service: [\"process\", \
-        \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500]; the host: [\"host\", \
-        \"memory_used_percent\", \"--max\", 80]; an address, as in [\"tcp\", \"127.0.0.1:5432\"]; or a program \
-        that the daemon's policy names: [\"command\", \"--\", \"/usr/lib/payment/check\"].";
+    const DESCRIPTION: &'static str = "Takes one sample, as an experiment's probe does, and says whether it is as it should be, e.g. [\"unit\", \"a.service\"], [\"process\", \"--unit\", \"a.service\", \"--measure\", \"memory_mb\", \"--max\", 500], [\"host\", \"memory_used_percent\", \"--max\", 80], [\"tcp\", \"127.0.0.1:5432\"], or a program that the policy names: [\"command\", \"--\", \"/usr/lib/payment/check\"].";
     /// A request of it may be any (POST), a program of it whatever the policy names, and so is what another server's tool does.
     const HINTS: Hints = Hints::BREAKS;
     const GIVEN_UP: bool = true;

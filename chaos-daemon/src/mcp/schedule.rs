@@ -73,9 +73,7 @@ pub(super) struct Scheduling;
 impl Tool for Scheduling {
     const NAME: &'static str = "chaos_schedule";
     const TITLE: &'static str = "Schedule experiments";
-    const DESCRIPTION: &'static str = "Has a registered experiment run by itself at the times of a cron expression, within windows, with jitter. \
-         Each firing is a run in the name of who has set the schedule. What is missed is left out, and told by list. An experiment \
-         that is registered anew needs its schedule set again.";
+    const DESCRIPTION: &'static str = "Has a registered experiment run by itself at times, each a run in the name of who has set the schedule. An experiment that is registered anew needs its schedule set again.";
     /// What it sets breaks something later; to set it again changes nothing.
     const HINTS: Hints = Hints { idempotent: true, ..Hints::BREAKS };
     type Output = ScheduleOutput;

@@ -40,9 +40,7 @@ pub(super) struct Targets;
 impl Tool for Targets {
     const NAME: &'static str = "chaos_targets";
     const TITLE: &'static str = "List targets";
-    const DESCRIPTION: &'static str = "What can be aimed at on this host, as far as the caller may see it: interfaces with addresses and routes, network \
-        namespaces, systemd units, containers, control groups, and ports with who listens. A name in it is what a target of \
-        chaos_inject_fault takes. Which processes a fault would hit, chaos_plan says.";
+    const DESCRIPTION: &'static str = "What can be aimed at on this host, as far as the caller may see it: interfaces, network namespaces, systemd units, containers, control groups, and ports with who listens. A name in it is what a target of chaos_inject_fault takes.";
     const HINTS: Hints = Hints::LOOKS;
     const GIVEN_UP: bool = true;
     type Output = TargetsOutput;

@@ -8,13 +8,14 @@ use serde_json::{Map, Value};
 
 use super::tool::{Call, Hints, Output, Tool};
 use super::{
-    catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, search, status,
-    targets,
+    advise, catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, search,
+    status, targets,
 };
 use crate::request::{ApiError, Caller};
 
 /// Every tool, by name.
 pub(super) const TOOLS: &[Entry] = &[
+    entry::<advise::Advise>(),
     entry::<describe::DescribeExperiment>(),
     entry::<control::Doctor>(),
     entry::<history::GetRun>(),

@@ -33,7 +33,8 @@ impl Policy {
             | Question::Unit(_)
             | Question::Processes(_)
             | Question::Log { .. }
-            | Question::Targets(_) => {
+            | Question::Targets(_)
+            | Question::Services(_) => {
                 let text = "this is answered by a look at the host, and not by the policy alone";
                 Err(ApiError::new(ErrorCode::Unavailable, text))
             }

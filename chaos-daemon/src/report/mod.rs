@@ -1,6 +1,7 @@
 //! The report on a run: from what was recorded to text. Pure: no clock, no file, no network.
 
 mod chart;
+pub mod compare;
 mod document;
 pub mod html;
 pub mod journal;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
+use super::services::{ServicesSeen, ServicesWanted};
 use crate::spec::{FaultRequest, HostLimits, LogRequest, Owner, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
@@ -25,6 +26,8 @@ pub enum Question {
     },
     /// What can be aimed at, and how much of it is wanted.
     Targets(Wanted),
+    /// What services are like.
+    Services(ServicesWanted),
     /// Whether the program at this path may be run for the asker.
     Command(String),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
@@ -76,7 +79,7 @@ pub struct Precautions {
 }
 
 /// What there is to know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Facts {
     /// Of a unit.
     Unit(UnitFacts),
@@ -86,6 +89,8 @@ pub enum Facts {
     Log(LogFacts),
     /// What can be aimed at.
     Targets(Box<HostTargets>),
+    /// What services are like.
+    Services(Box<ServicesSeen>),
     /// Of a program that may be run: the file that it is.
     Command(String),
     /// Of a kubeconfig that may be used: nothing of it.

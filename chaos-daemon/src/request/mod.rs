@@ -13,6 +13,7 @@ pub mod host_targets;
 pub mod line;
 pub mod names;
 pub mod residue;
+pub mod services;
 pub mod targets;
 pub mod wire;
 

@@ -3,6 +3,7 @@
 //!
 //! What is spoken on a connection is the business of whoever passes `speak` to [`run`].
 
+pub mod advise;
 pub mod budget;
 pub mod catalogue;
 mod connection;

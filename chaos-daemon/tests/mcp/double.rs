@@ -523,6 +523,7 @@ fn look(question: &Question, who: &Who) -> Result<Facts, ApiError> {
             Facts::Log(LogFacts { count: 2, seen: 9, ahead: 0, last: vec!["ERR 1".into(), "ERR 2".into()] })
         }
         Question::Targets(_) => Facts::Targets(Box::default()),
+        Question::Services(_) => Facts::Services(Box::default()),
         Question::Command(path) => Facts::Command(path.clone()),
         Question::Credential { .. } => Facts::Credential,
         Question::Kubeconfig(path) => here().may_use(who, path).map(|()| Facts::Kubeconfig)?,

@@ -107,6 +107,7 @@ async fn annotations_are_true() {
         let name = tool["name"].as_str().unwrap();
         let hints = &tool["annotations"];
         let looks = [
+            "chaos_advise",
             "chaos_status",
             "chaos_plan",
             "chaos_plan_experiment",

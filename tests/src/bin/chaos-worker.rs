@@ -1,5 +1,6 @@
 //! A process for tests to aim at: `chaos-worker FILE THREADS [WORDS…]`. It and each thread count in
 //! eight bytes of FILE of their own for as long as they run; the last starts and ends threads all the time, and counts those.
+//! `chaos-worker FILE --weak WEAKNESS [WORD]` is a service with a weakness, and writes its port into FILE.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,6 +17,10 @@ fn main() -> io::Result<()> {
     let (Some(path), Some(threads)) = (arguments.next(), arguments.next()) else {
         return Err(io::Error::other("usage: chaos-worker FILE THREADS [WORDS...]"));
     };
+    if threads == "--weak" {
+        let weakness = arguments.next().unwrap_or_default();
+        return chaos_tests::weak::serve(&path, &weakness, arguments.next().as_deref());
+    }
     let threads: u64 = threads.parse().map_err(io::Error::other)?;
     let file = Arc::new(OpenOptions::new().write(true).create(true).truncate(false).open(path)?);
     for slot in 1..=threads {

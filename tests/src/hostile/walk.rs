@@ -80,6 +80,7 @@ fn right(tool: &str) -> Option<Value> {
         "chaos_plan_experiment" => Some(json!({"document": document(DOCUMENT, 10)})),
         "chaos_run_experiment" => Some(json!({"experiment_name": DOCUMENT, "dry_run": true})),
         "chaos_describe_experiment" => Some(name),
+        "chaos_advise" => Some(json!({"window_seconds": 1, "limit": 1})),
         "chaos_search" => Some(json!({"action": "list"})),
         "chaos_schedule" => Some(json!({"action": "set", "name": "hostile", "experiment": DOCUMENT,
             "cron": "0 10 * * 1", "paused": true})),

@@ -1,6 +1,7 @@
 //! Tests that run on the host and on both kernels of the VM. Each module has a list; [`all`] joins them.
 
 mod abilities;
+mod advice;
 mod ahead;
 mod answers;
 mod bad_input;
@@ -191,6 +192,7 @@ use tests;
 pub fn all() -> Vec<KernelTest> {
     let lists = [
         abilities::TESTS,
+        advice::TESTS,
         ahead::TESTS,
         guards::TESTS,
         bad_input::TESTS,

@@ -71,6 +71,7 @@ const TIDY: Ask = ("tidy", &[]);
 const CLIPPY: Ask = ("clippy", &[]);
 const OBJECT: Ask = ("ebpf", &[]);
 const DAEMON: Ask = ("unit", &["chaos-daemon"]);
+const ADVISE: Ask = ("unit", &["chaos-advise"]);
 const SEARCH: Ask = ("unit", &["chaos-search"]);
 const COMMON: Ask = ("unit", &["chaos-common"]);
 const TESTS: Ask = ("unit", &["chaos-tests"]);
@@ -140,6 +141,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("chaos-daemon/tests/mcp/", &[DAEMON]),
     ("chaos-daemon/experiments/", &[DAEMON, ("servers", &[])]),
     ("chaos-daemon/search/", &[SEARCH, DAEMON]),
+    ("chaos-daemon/advise/", &[ADVISE, DAEMON, host(&["kernel-tests::advice::"])]),
     // What holds, ends and recovers faults, of every kind.
     (
         "chaos-daemon/",

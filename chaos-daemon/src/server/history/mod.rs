@@ -8,6 +8,7 @@ pub mod precedents;
 pub mod score;
 pub mod statistics;
 mod total;
+pub mod tried;
 pub mod views;
 
 use std::collections::BTreeMap;

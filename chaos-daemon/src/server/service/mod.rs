@@ -1,5 +1,6 @@
 //! What the daemon does for a caller, whatever protocol the caller speaks.
 
+mod advising;
 mod dry_run;
 mod entrusting;
 mod faults;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
+use super::advise::Looks;
 use super::diary;
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
@@ -36,6 +38,7 @@ use crate::request::{
 };
 use crate::spec::owner::split;
 use crate::spec::{Owner, SpecError};
+pub use advising::AdviceWanted;
 pub use dry_run::{DryRun, PlannedFault};
 pub(super) use entrusting::entrusted;
 pub use faults::{Injection, Registered, Removed, check};
@@ -57,6 +60,8 @@ pub struct Service {
     injection_keys: Keys<Injection>,
     schedules: Schedules,
     searches: Searches,
+    /// What was seen of services.
+    looks: Looks,
     /// Who reads the catalogue.
     pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
@@ -117,8 +122,20 @@ impl Service {
         let (schedules, searches) =
             (Schedules::open(state_dir), Searches::open(state_dir, went_down.is_some()));
         let (run_keys, injection_keys) = (Keys::default(), Keys::default());
-        let reading = Arc::default();
-        Self { door, prober, store, history, runs, run_keys, injection_keys, schedules, searches, reading }
+        let (looks, reading) = (Looks::default(), Arc::default());
+        Self {
+            door,
+            prober,
+            store,
+            history,
+            runs,
+            run_keys,
+            injection_keys,
+            schedules,
+            searches,
+            looks,
+            reading,
+        }
     }
 
     /// The same, to ask the injector in this name.
