@@ -72,6 +72,7 @@ const CLIPPY: Ask = ("clippy", &[]);
 const OBJECT: Ask = ("ebpf", &[]);
 const DAEMON: Ask = ("unit", &["chaos-daemon"]);
 const ADVISE: Ask = ("unit", &["chaos-advise"]);
+const AUDIT: Ask = ("unit", &["chaos-audit"]);
 const SEARCH: Ask = ("unit", &["chaos-search"]);
 const COMMON: Ask = ("unit", &["chaos-common"]);
 const TESTS: Ask = ("unit", &["chaos-tests"]);
@@ -142,6 +143,7 @@ const RULES: &[(&str, &[Ask])] = &[
     ("chaos-daemon/experiments/", &[DAEMON, ("servers", &[])]),
     ("chaos-daemon/search/", &[SEARCH, DAEMON]),
     ("chaos-daemon/advise/", &[ADVISE, DAEMON, host(&["kernel-tests::advice::"])]),
+    ("chaos-daemon/audit/", &[AUDIT, DAEMON, host(&["kernel-tests::audit::"])]),
     // What holds, ends and recovers faults, of every kind.
     (
         "chaos-daemon/",

@@ -77,7 +77,8 @@ fn long_functions(lines: &[&str]) -> Vec<(usize, usize)> {
                     || word.starts_with("pub")
             })
             .any(|word| word == "fn");
-        if !is_function || line.trim_end().ends_with('}') {
+        // What ends on its line, or has no body, is short.
+        if !is_function || line.trim_end().ends_with(['}', ';']) {
             continue;
         }
         let close = format!("{}}}", " ".repeat(indent));
