@@ -31,7 +31,7 @@ use crate::policy::PolicyError;
 use crate::policy::environment::Environment;
 use crate::probe::alert::webhook::{Token, Webhook};
 use crate::probe::{credential, instruments, kubernetes, names, offspring, prober, runner};
-use crate::request::{RUNTIME_DIR, WentDown, chain};
+use crate::request::{RUNTIME_DIR, STATE_DIR, WentDown, chain};
 use crate::residue::{self, Scope};
 use crate::sabotage::{self, UnknownSabotage};
 use crate::server::budget;
@@ -41,8 +41,6 @@ use crate::server::runs::{MOST_RUNS, MOST_RUNS_EVER};
 use crate::server::{ServerError, ServerOptions};
 use crate::spec::SpecError;
 
-/// Where an installed daemon keeps what outlives a boot.
-const STATE_DIR: &str = "/var/lib/chaos-daemon";
 /// The most threads of the server, beside its first one.
 const SERVER_THREADS: usize = 8;
 
@@ -196,6 +194,9 @@ struct Run {
     /// How to attach packet programs.
     #[arg(long, value_enum, default_value = "auto")]
     attach: Attach,
+    /// How many megabytes the audit may take: who did what, in the folder `audit` of the state directory. The oldest lines go first.
+    #[arg(long, value_name = "MEGABYTES", default_value_t = 256, value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    audit_megabytes: u64,
     #[command(flatten)]
     connections: Connections,
     #[command(flatten)]
@@ -349,6 +350,7 @@ impl Run {
             keep_days: self.runs.keep_days,
             most_runs: self.runs.most_runs,
             connections: self.connections.user_connections,
+            audit_megabytes: self.audit_megabytes,
         };
         Ok(injector::run(&options, manager)?)
     }

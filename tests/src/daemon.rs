@@ -366,12 +366,20 @@ pub const NOBODY: u32 = 65_534;
 /// # Errors
 /// When it cannot be started.
 pub fn run_as_nobody(name: &str, args: &[&str]) -> Result<Output> {
+    run_as((NOBODY, NOBODY), name, args)
+}
+
+/// The same as this user and group.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn run_as((user, group): (u32, u32), name: &str, args: &[&str]) -> Result<Output> {
     let path = binary(name)?;
     let file = File::open(&path).map_err(Error::io("open", path.display().to_string()))?;
     // By descriptor: that user need not be able to get to where the programs were built.
     let mut command = Command::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    command.arg0(name).args(args).stdin(Stdio::null()).current_dir("/").uid(NOBODY).gid(NOBODY);
-    command.output().map_err(Error::io("start", format!("{name} as user {NOBODY}")))
+    command.arg0(name).args(args).stdin(Stdio::null()).current_dir("/").uid(user).gid(group);
+    command.output().map_err(Error::io("start", format!("{name} as user {user}")))
 }
 
 fn set_mode(path: &Path, mode: u32) -> Result<()> {

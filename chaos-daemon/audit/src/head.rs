@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::chain::{Hash, NotAHash};
 
 /// The last line of a chain: whoever knows it can tell whether the chain has lost its end, or is another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Head {
     /// Its number, which is how many lines there have ever been.
     pub seq: u64,

@@ -116,6 +116,7 @@ fn of_command(command: &Command, words: &[String], place: Place<'_>) -> Result<V
         Command::Mcp { print_config: Some(_) }
         | Command::Validate { .. }
         | Command::Schema
+        | Command::Audit(_)
         | Command::Hub(_)
         | Command::Faults { .. }
         | Command::Completions { .. }

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::advise::{self, AdviseArgs};
+use super::audit::{self, AuditCommand};
 use super::calls::{self, Place};
 use super::client::{Answer, Client};
 use super::clients::McpClient;
@@ -173,6 +174,9 @@ pub(super) enum Command {
     /// Write, check and explain the file by which the daemon decides who may do what; without the daemon
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Show who did what, or was refused; check that nothing of that record was changed
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Show what this host can do, and what is missing
     Doctor {
         /// Instead look everywhere on the host for what faults have left; exit code 0, 1, 5 or 7
@@ -213,6 +217,12 @@ struct Done {
     text: String,
     answer: Value,
     code: u8,
+}
+
+impl From<(String, Value, u8)> for Done {
+    fn from((text, answer, code): (String, Value, u8)) -> Self {
+        Self { text, answer, code }
+    }
 }
 
 impl Done {
@@ -367,28 +377,18 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let script = String::from_utf8_lossy(&script).into_owned();
             Ok(Done::well(script.clone(), Value::String(script)))
         }
-        Command::Manual { folder } => {
-            clap_mangen::generate_to(Cli::command(), folder)
-                .map_err(|error| Failure::Other(format!("writing to {}: {error}", folder.display())))?;
-            Ok(Done::well(String::new(), Value::Null))
-        }
+        Command::Manual { folder } => manual(folder),
         Command::Probe(probe) => {
             let (text, answer, ok) = sample::carry_out(&probe.clone().probe()?, &cli.socket).await?;
             Ok(Done { text, answer, code: if ok { 0 } else { FAILED } })
         }
         Command::Policy(PolicyCommand::Export(args)) => {
-            let (text, answer, code) = claude_md::carry_out(args, &cli.socket).await?;
-            Ok(Done { text, answer, code })
+            Ok(claude_md::carry_out(args, &cli.socket).await?.into())
         }
-        Command::Policy(command) => {
-            let (text, answer, code) = policy::carry_out(command)?;
-            Ok(Done { text, answer, code })
-        }
-        Command::Hook(command) => {
-            let (text, answer, code) = hook::carry_out(command, other_socket(&cli.socket))?;
-            Ok(Done { text, answer, code })
-        }
+        Command::Policy(command) => Ok(policy::carry_out(command)?.into()),
+        Command::Hook(command) => Ok(hook::carry_out(command, other_socket(&cli.socket))?.into()),
         Command::Mcp { print_config: Some(client) } => config_of(*client, &cli.socket),
+        Command::Audit(command) => Ok(audit::carry_out(command, &cli.socket, cli.json).await?.into()),
         Command::Validate { file } => {
             let experiment = document::read(file)?.1;
             let answer = json!({"valid": true, "experiment_name": experiment.name});
@@ -435,6 +435,13 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             done
         }
     }
+}
+
+/// Writes the manual pages into a folder.
+fn manual(folder: &Path) -> Result<Done, Failure> {
+    clap_mangen::generate_to(Cli::command(), folder)
+        .map_err(|error| Failure::Other(format!("writing to {}: {error}", folder.display())))?;
+    Ok(Done::well(String::new(), Value::Null))
 }
 
 /// How a client is told to start the bridge. Where that goes is no part of it.
@@ -498,14 +505,8 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             let (text, answer) = schedule::carry_out(client, command).await?;
             Ok(Done::well(text, answer))
         }
-        Command::Search(args) => {
-            let (text, answer, code) = search::carry_out(client, args, json).await?;
-            Ok(Done { text, answer, code })
-        }
-        Command::Compare(args) => {
-            let (text, answer, code) = compare::carry_out(client, args).await?;
-            Ok(Done { text, answer, code })
-        }
+        Command::Search(args) => Ok(search::carry_out(client, args, json).await?.into()),
+        Command::Compare(args) => Ok(compare::carry_out(client, args).await?.into()),
         Command::Advise(args) => {
             let (text, answer) = advise::carry_out(client, args).await?;
             Ok(Done::well(text, answer))

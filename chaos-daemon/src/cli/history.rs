@@ -98,7 +98,7 @@ pub(super) fn verdict(word: &str) -> Result<Verdict, String> {
 }
 
 /// A time: itself, the beginning of a day in UTC, or so long before now.
-fn time(text: &str) -> Result<jiff::Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<jiff::Timestamp, String> {
     if let Ok(time) = text.parse() {
         return Ok(time);
     }

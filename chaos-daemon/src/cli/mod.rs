@@ -1,6 +1,7 @@
 //! `chaosctl`, a client of the daemon's MCP socket.
 
 mod advise;
+mod audit;
 mod bridge;
 mod calls;
 mod claude_md;

@@ -41,6 +41,7 @@ fn prober() -> Prober {
 
 fn status(name: &QualifiedName, state: FaultState, affected: u64, note: Option<&str>) -> FaultStatus {
     FaultStatus {
+        began: None,
         name: name.clone(),
         fault_type: FaultType::Timeout,
         state,

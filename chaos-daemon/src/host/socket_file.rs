@@ -163,6 +163,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
+    use crate::waits::wait_for;
 
     #[test]
     fn sockets_are_found_in_a_folder_and_below_it_and_by_links_and_nothing_else_is() {
@@ -190,12 +191,13 @@ mod tests {
         fs::hard_link(path("with blank"), path("second")).unwrap();
         let me = std::process::id().cast_signed();
         for name in ["with blank", "second"] {
-            assert_eq!(SocketFile::find(&path(name)).unwrap().servers().unwrap(), [me], "{name}");
+            // A test beside this one that starts a program has it for a moment, too.
+            wait_for(|| SocketFile::find(&path(name)).unwrap().servers().unwrap() == [me]);
         }
         let gone = UnixListener::bind(path("gone")).unwrap();
         let file = SocketFile::find(&path("gone")).unwrap();
         drop(gone);
-        assert_eq!(file.servers().unwrap(), [0_i32; 0]);
+        wait_for(|| file.servers().unwrap().is_empty());
         let text = "Num RefCount Protocol Flags Type St Inode Path\n\
                     0: 2 0 00010000 0001 01 17 /run/a b\n0: 2 0 00010000 0001 01 18 @abstract\n\
                     0: 3 0 00000000 0001 03 19 /run/a\n0: 2 0 00010000 0001 01 20\n";

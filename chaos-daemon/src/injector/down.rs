@@ -124,6 +124,7 @@ fn tell_of(
     let words = words(&record, &back);
     tracing::warn!(%name, fault = record.fault_type.name(), "{words}");
     let status = FaultStatus {
+        began: None,
         name: name.clone(),
         fault_type: record.fault_type,
         state: FaultState::Ended,

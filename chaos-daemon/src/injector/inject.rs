@@ -9,6 +9,7 @@ use ipnet::IpNet;
 use tokio::time::sleep;
 
 use super::aside::Purpose;
+use super::audit::Begun;
 use super::holders::{Holder, HolderFailure};
 use super::life::{self, Aim, Applied, Life};
 use super::names::{self, Names};
@@ -119,12 +120,21 @@ pub(super) async fn inject(
     digest::require(planned, &admitted.digest)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
+    let planned = (admitted.plan.description.as_str(), admitted.digest.as_str());
+    let recorded = match Begun::write(injector, name, planned, (who, intent)).await {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            injector.take_out(name);
+            return Err(error);
+        }
+    };
     if intent == Intent::Single {
         injector.pace.begin(name.owner, Instant::now());
     }
     let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
     let follows = follows.then(|| Box::new(request.clone()));
-    let started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;
+    let mut started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;
+    recorded.ended(injector, started.as_mut().err().map(|failed| &mut failed.error));
     injector.restock();
     match started {
         Ok(applied) => {

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::audit;
 use super::beats::Beats;
 use super::down;
 use super::follow::{self, Lost};
@@ -203,6 +204,7 @@ async fn take_off(
     undo(injector, name, &journal, (orders, waiting), then).await;
     close(journal);
     tracing::info!(%name, %caller, reason, "ended");
+    audit::ended(injector, name, reason);
 }
 
 impl Life {

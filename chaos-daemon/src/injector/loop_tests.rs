@@ -71,10 +71,12 @@ fn injector(folder: &std::path::Path) -> Rc<Injector> {
         keep_days: None,
         most_runs: 1,
         connections: 1,
+        audit_megabytes: 16,
     };
     let journal = Journal::open(folder.join("journal")).unwrap();
     let home = NetNs::current().unwrap();
-    Rc::new(Injector::new(&options, Privileges::of_a_test(), facts, journal, home, Vec::new()))
+    let audit = audit::open(&options).unwrap();
+    Rc::new(Injector::new(&options, (Privileges::of_a_test(), audit), facts, journal, home, Vec::new()))
 }
 
 /// Takes in what comes through the door, as the injector does.

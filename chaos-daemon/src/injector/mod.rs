@@ -3,6 +3,7 @@
 
 pub mod alerts;
 mod aside;
+mod audit;
 mod beats;
 pub mod child;
 pub mod claims;
@@ -129,6 +130,8 @@ pub struct Options {
     pub most_runs: u32,
     /// How many connections one user may have.
     pub connections: u32,
+    /// How many megabytes the audit may take.
+    pub audit_megabytes: u64,
 }
 
 /// Why the daemon cannot run.
@@ -209,10 +212,12 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
         NetNs::current().and_then(|home| home.identity().map(|_| home)).map_err(InjectorError::Home)?;
     let ways_in = sshd::ports().map_err(io("look at which ports sshd listens"))?;
     tracing::info!(kernel = facts.release, tcx = facts.tcx, netem = facts.netem.is_none(), "ready");
-    let injector = Rc::new(Injector::new(options, privileges, facts, journal, home, ways_in));
+    let audit = audit::open(options).map_err(io("start the threads of the audit"))?;
+    let injector = Rc::new(Injector::new(options, (privileges, audit), facts, journal, home, ways_in));
     told.into_iter().for_each(|status| injector.remember(status));
     let entrusted = claims::read(&options.state_dir).map_err(io("read what goes on by itself"))?;
     *injector.claims() = entrusted;
+    injector.note("daemon_started", format!("version {}", env!("CARGO_PKG_VERSION")));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -295,8 +300,10 @@ async fn serve(
             manager.tell("STOPPING=1");
         }
         // Runs live in the server: without it, none injects what it has not injected yet.
+        injector.note("all_ended", over.words());
         tokio::join!(server.end(), injector.end_all(over.words()));
         if over == Over::Stop {
+            injector.audit.close();
             log_rates::tell_left_out();
             injector.clear_stock();
             return Ok(());
@@ -346,7 +353,11 @@ async fn attend(
                     let (injector, answers) = (Rc::clone(injector), answers.clone());
                     let epoch = injector.epoch();
                     tokio::task::spawn_local(async move {
-                        let reply = reply_to(&injector, request, epoch, &mut ticket).await;
+                        let noted = audit::Noted::of(&injector, &request, ticket.claim());
+                        let mut reply = reply_to(&injector, request, epoch, &mut ticket).await;
+                        if let Some(noted) = noted {
+                            noted.answered(&injector, &mut reply);
+                        }
                         Answers::answer(&answers, ticket, reply);
                     });
                 }
@@ -391,6 +402,11 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
         Request::StopAll => claims::stop_all(injector, claim).await,
         Request::Release => claims::release(injector, claim).await,
         Request::Keep { grants } => claims::keep(injector, &grants).await,
+        // Of who has left by now.
+        Request::Record { kind, record } if injector.claims().speaker(claim).is_err() => {
+            let told = audit::told(injector, (kind, *record), None).await;
+            told.map_or_else(Reply::Error, |()| Reply::Recorded)
+        }
         request => match claims::speaker(injector, claim, &request) {
             Ok(speaker) => answer(injector, request, epoch, &speaker, ticket).await,
             Err(error) => Reply::Error(error),
@@ -431,6 +447,14 @@ async fn answer(
                 _ => Ok(facts),
             });
             seen.map_or_else(Reply::Error, Reply::Seen)
+        }
+        Request::Record { kind, record } => {
+            let told = audit::told(injector, (kind, *record), Some(who)).await;
+            told.map_or_else(Reply::Error, |()| Reply::Recorded)
+        }
+        Request::Audit { most } => {
+            let lines = audit::lines(injector, most, caller);
+            unless_left(ticket, async { Ok(Reply::Audit(lines.await?)) }).await
         }
         Request::Plan { name, fault } => {
             let policy = injector.policy();

@@ -74,6 +74,7 @@ async fn reload(injector: &Rc<Injector>, source: PolicySource) {
         Ok(Ok(policy)) => policy,
         Ok(Err(error)) => {
             let error = chain(&error);
+            injector.note("policy_not_read", error.clone());
             tracing::error!(%error, "the policy was not read again, and the one before goes on to hold");
             return;
         }
@@ -85,6 +86,7 @@ async fn reload(injector: &Rc<Injector>, source: PolicySource) {
     let before = injector.replace_policy(policy);
     let now = injector.policy();
     tracing::info!(before = before.digest, now = now.digest, "the policy was read again");
+    injector.note("policy_read", format!("{}, and before {}", now.digest, before.digest));
     let restarted = before.probe_commands != now.probe_commands
         || before.probe_kubeconfigs != now.probe_kubeconfigs
         || before.probe_credentials != now.probe_credentials;

@@ -14,6 +14,8 @@ pub(super) struct Site {
     pub(super) home: NetNs,
     pub(super) runtime_dir: PathBuf,
     pub(super) down_record: PathBuf,
+    /// The folder with the audit.
+    pub(super) audit: PathBuf,
     pub(super) attach: Attach,
     pub(super) guard: GuardPost,
 }

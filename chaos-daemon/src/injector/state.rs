@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use chaos_audit::Audit;
 use ipnet::IpNet;
 use tokio::sync::Notify;
 
@@ -17,7 +18,7 @@ use super::pace::Pace;
 use super::reload::Grounds;
 use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
-use super::{AttachChoice, Options};
+use super::{AttachChoice, Options, audit};
 use crate::fault::Attach;
 use crate::holder::Preload;
 use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
@@ -60,6 +61,7 @@ pub struct Injector {
     pub(super) state_dir: PathBuf,
     pub(super) writes: tokio::sync::Mutex<()>,
     pub(super) privileges: Privileges,
+    pub(super) audit: Audit,
     /// What is needed to look at this node, also away from the loop.
     pub(super) site: Arc<Site>,
     /// Why the last holder that was to wait could not load its programs.
@@ -141,7 +143,7 @@ pub(super) struct Active {
 impl Injector {
     pub(super) fn new(
         options: &Options,
-        privileges: Privileges,
+        (privileges, audit): (Privileges, Audit),
         facts: Facts,
         journal: Journal,
         home: NetNs,
@@ -155,6 +157,7 @@ impl Injector {
             facts,
             home,
             runtime_dir: options.runtime_dir.clone(),
+            audit: audit::folder(&options.state_dir),
             down_record: options.state_dir.join(FILE),
             attach,
             guard: GuardPost::new(&options.runtime_dir),
@@ -168,6 +171,7 @@ impl Injector {
             state_dir: options.state_dir.clone(),
             writes: tokio::sync::Mutex::default(),
             privileges,
+            audit,
             site: Arc::new(site),
             unloadable: RefCell::default(),
             journal,
@@ -538,6 +542,7 @@ impl Active {
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
+            began: self.grounds.as_ref().map(|grounds| grounds.who.caller.to_string()),
             note: joined([&self.warning, &self.note])
                 .or_else(|| self.evidence.recovery().nobody_came_back.then(|| self.alone().to_owned())),
         }

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, RunOutput};
+use super::results::{Failure, RunOutput, says_its_error};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::driver::residue;
 use crate::request::Evidence;
 use crate::request::fields::Fields;

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::catalogue::Listed;
 use super::history;
-use super::results::{Failure, word};
+use super::results::{Failure, says_its_error, word};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::Experiment;
 use crate::experiment::activity::Deed;
 use crate::experiment::hub::Parameter;

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::inject::{digest_property, idempotency_key, key_property};
 use super::plan::PlanOutput;
-use super::results::{Failure, RunOutput};
+use super::results::{Failure, RunOutput, says_its_error};
 use super::schema::{object, shallow, text};
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
 use crate::experiment::{Stage, schema as experiment_schema};
 use crate::request::fields::Fields;
@@ -102,7 +102,7 @@ pub(super) fn wanted(arguments: Map<String, Value>) -> Result<Wanted, ApiError> 
     Ok(Wanted { name, dry_run, stage, wait, key, plan_digest })
 }
 
-async fn run(Call { service, caller, arguments, asker }: Call<'_>) -> Result<RunOutput, ApiError> {
+async fn run(Call { service, caller, arguments, asker, .. }: Call<'_>) -> Result<RunOutput, ApiError> {
     let Wanted { name, dry_run, stage, wait, key, plan_digest } = wanted(arguments)?;
     if dry_run {
         return service.dry_run(&name, stage, caller).await.map(RunOutput::from);

@@ -8,10 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, RunOutput, RunningView};
+use super::results::{Failure, RunOutput, RunningView, says_its_error};
 use super::schema::{object, text};
 use super::status::meant;
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, wait_property, wait_seconds};
 use crate::experiment::Verdict;
 use crate::experiment::blind::{Blind, blind};

@@ -68,7 +68,9 @@ impl Tool for InjectFault {
     }
 }
 
-async fn carry_out(Call { service, caller, arguments, asker }: Call<'_>) -> Result<InjectOutput, ApiError> {
+async fn carry_out(
+    Call { service, caller, arguments, asker, .. }: Call<'_>,
+) -> Result<InjectOutput, ApiError> {
     let (name, action) = parse(arguments)?;
     match action {
         Action::Register(fault) => register(service, name, *fault, caller).await,

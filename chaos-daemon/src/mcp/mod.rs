@@ -3,6 +3,7 @@
 pub(crate) mod advise;
 pub(crate) mod catalogue;
 pub(crate) mod control;
+mod deeds;
 pub(crate) mod describe;
 pub(crate) mod experiment;
 pub(crate) mod history;
@@ -29,6 +30,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chaos_audit::{Kind, Record};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
     CompleteResult, CustomRequest, CustomResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
@@ -43,6 +45,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use crate::request::{ApiError, Caller, ErrorCode};
+use crate::server::ledger::refused;
 use crate::server::service::Service;
 use crate::server::{self, ServerError, ServerOptions, Session};
 use subscriptions::Subscriptions;
@@ -63,6 +66,9 @@ pub const MOST_CALLS: usize = 8;
 pub const CALL_LIMIT: Duration = Duration::from_secs(45);
 /// How long a connection may say nothing that opens a session.
 pub const OPENING_LIMIT: Duration = Duration::from_secs(30);
+
+/// Where a client says which trace a call is part of.
+const TRACE: &str = "traceparent";
 
 const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped or reset packets, network partitions, \
 failing connections, CPU load, killed or paused processes) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
@@ -88,6 +94,9 @@ pub async fn serve(options: ServerOptions) -> Result<(), ServerError> {
 async fn speak(session: Session, tools: Arc<Vec<Tool>>) {
     let Session { service, caller, reader, writer, tally, narrow } = session;
     let calls = Arc::new(Semaphore::new(MOST_CALLS));
+    let what = narrow.clone();
+    let record = Record { act: "connect".to_owned(), what, ..Record::default() };
+    service.ledger().put(Kind::Look, record, caller).await;
     let subscriptions = Subscriptions::default();
     let handler = Handler { service, caller, tools, calls: Arc::clone(&calls), subscriptions };
     let transport = LineTransport::new(reader, writer, tally, narrow, caller);
@@ -133,17 +142,23 @@ impl Handler {
     ) -> CallToolResult {
         let place = match self.place() {
             Ok(place) => place,
-            Err(error) => return tool.failed(&arguments, &error, self.caller),
+            Err(error) => {
+                let record =
+                    Record { act: "call".to_owned(), on: Some(tool.name.to_owned()), ..Record::default() };
+                self.service.ledger().put(Kind::Look, refused(record, &error), self.caller).await;
+                return tool.failed(&arguments, &error, self.caller);
+            }
         };
         let (service, caller, given) = (self.service.clone(), self.caller, arguments.clone());
         let (asker, followed) = waiting::between();
         let mut news = News::new(request, followed);
+        let trace = request.meta.0.0.get(TRACE).and_then(Value::as_str).map(str::to_owned);
         // What was asked for is there until it is done, also where nobody waits for that.
         let memory = request.extensions.get::<Arc<Memory>>().cloned();
         // In a task of its own, so that a client that leaves does not cut a change in half. What only looks is given up with it, and an
         // injection is taken back (`mcp/inject.rs`).
         let work = tokio::spawn(async move {
-            let call = Call { service: &service, caller, arguments: given, asker: &asker };
+            let call = Call { service: &service, caller, arguments: given, asker: &asker, trace };
             let result = tool.carry_out(call).await;
             drop((place, memory));
             result
@@ -243,15 +258,20 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let run_id = resources::run_id(&request.uri);
-        if run_id.is_none() && request.uri != resources::RULES {
-            return resources::read(&request.uri).map(Into::into);
-        }
         // It is as much work as a call.
-        let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        let Some(run_id) = run_id else {
+        let place = || self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None));
+        if request.uri == resources::AUDIT {
+            let _place = place()?;
+            return resources::read_audit(&self.service).await.map(Into::into);
+        }
+        if request.uri == resources::RULES {
+            let _place = place()?;
             return resources::read_rules(&self.service).await.map(Into::into);
+        }
+        let Some(run_id) = resources::run_id(&request.uri) else {
+            return resources::read(&request.uri).map(Into::into);
         };
+        let _place = place()?;
         resources::read_run(&self.service, &request.uri, run_id, self.caller.owner()).await.map(Into::into)
     }
 

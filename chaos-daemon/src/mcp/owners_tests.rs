@@ -54,7 +54,7 @@ impl Stage {
         let caller = Caller::Unix { uid, gid: uid, pid: 7 };
         let arguments = arguments.as_object().unwrap().clone();
         let service = self.service.in_the_name_of(Claim::Connection(uid.into()));
-        let call = Call { service: &service, caller, arguments, asker: &asker };
+        let call = Call { service: &service, caller, arguments, asker: &asker, trace: None };
         let said = Entry::named(tool).unwrap().carry_out(call).await;
         said.structured_content.unwrap()
     }
@@ -156,6 +156,7 @@ async fn inject_and_remove(mut desk: Desk, active: Active) {
                 Reply::Entrusted(u64::try_from(grants.len() - 1).unwrap())
             }
             Request::Release | Request::Keep { .. } => Reply::Done,
+            Request::Record { .. } => Reply::Recorded,
             other => panic!("{other:?}"),
         };
         drop(active);
@@ -183,6 +184,7 @@ fn plan(fault: &FaultRequest) -> PlanReport {
 
 fn status(name: &QualifiedName, fault: &FaultRequest) -> FaultStatus {
     FaultStatus {
+        began: None,
         name: name.clone(),
         fault_type: fault.fault_type,
         state: FaultState::Effective,

@@ -9,9 +9,9 @@ use serde_json::{Map, Value};
 
 use super::inject::{OF_A_FAULT, fault, fault_name};
 use super::params;
-use super::results::{Failure, lifetime};
+use super::results::{Failure, lifetime, says_its_error};
 use super::schema::object;
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::Impact;
 use crate::request::fields::Fields;
 use crate::request::{ApiError, Caller, PlanReport, TargetsReport};

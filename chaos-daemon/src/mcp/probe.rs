@@ -7,9 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::Failure;
+use super::results::{Failure, says_its_error};
 use super::schema::object;
-use super::tool::{Call, Hints, Tool, says_its_error};
+use super::tool::{Call, Hints, Tool};
 use crate::experiment::schema as experiment_schema;
 use crate::probe::KINDS;
 use crate::request::ApiError;

@@ -21,6 +21,7 @@ use crate::spec::{FAULT_TYPES, FaultType, Owner};
 /// Where the schema is found.
 const EXPERIMENT: &str = "chaos://schema/experiment";
 const SCHEMA: &str = "application/schema+json";
+const LINES: &str = "application/x-ndjson";
 /// Where the schema of what a tool says is found, before its name.
 const OUTPUT: &str = "chaos://schema/output/";
 /// Where the page of a type of fault is found, before its name.
@@ -31,6 +32,10 @@ const PAGE: &str = "application/json";
 /// Where it stands what callers have to keep to.
 pub(super) const RULES: &str = "chaos://policy";
 const MARKDOWN: &str = "text/markdown";
+/// Where the latest of the audit is found.
+pub(super) const AUDIT: &str = "chaos://audit";
+/// How many lines of it are told at once.
+const MOST_LINES: usize = 500;
 
 pub(super) fn list() -> ListResourcesResult {
     let experiment = Resource::new(EXPERIMENT, "experiment-schema")
@@ -48,7 +53,11 @@ pub(super) fn list() -> ListResourcesResult {
         .with_title("What to keep to on this host")
         .with_description("By the policy in force, in a few lines: what this host is, bounds, times, what experiments need.")
         .with_mime_type(MARKDOWN);
-    ListResourcesResult::with_all_items([experiment, rules].into_iter().chain(faults).collect())
+    let audit = Resource::new(AUDIT, "audit")
+        .with_title("Audit")
+        .with_description("The latest of what you have done here, or were refused, a line of JSON each; of all users for root.")
+        .with_mime_type(LINES);
+    ListResourcesResult::with_all_items([experiment, rules, audit].into_iter().chain(faults).collect())
 }
 
 /// The resources that are not listed, because runs come and go.
@@ -76,10 +85,17 @@ pub(super) fn run_id(uri: &str) -> Option<&str> {
 /// That nothing is there.
 pub(super) fn unknown(uri: &str) -> ErrorData {
     let text = format!(
-        "no resource {uri:?}: there are {EXPERIMENT}, {RULES}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
+        "no resource {uri:?}: there are {EXPERIMENT}, {RULES}, {AUDIT}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
          run that goes on or is recorded {RUN}RUN_ID"
     );
     ErrorData::resource_not_found(text, None)
+}
+
+/// The latest of the audit, as far as a caller may see it.
+pub(super) async fn read_audit(service: &Service) -> Result<ReadResourceResult, ErrorData> {
+    let lines = service.ledger().latest(MOST_LINES).await;
+    let lines = lines.map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+    Ok(contents(lines.join("\n"), AUDIT, LINES))
 }
 
 /// The run at `uri`.

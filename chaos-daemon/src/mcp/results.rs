@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::plan::PlanOutput;
-use super::tool::{Output, says_its_error};
+use super::tool::Output;
 use crate::experiment::role::Stages;
 use crate::experiment::timeline::Reading;
 use crate::experiment::{FailureMode, Impact, Recovery, Stage, Verdict};
@@ -17,6 +17,22 @@ use crate::server::history::views::sees_all;
 use crate::server::history::{ExperimentResult, Recorded};
 use crate::server::runs::{Run, now};
 use crate::spec::{LifetimeClass, Owner};
+
+/// Makes results of types that have a field `error`: absent unless the call has failed, and then all that is known.
+macro_rules! says_its_error {
+    ($output:ty) => {
+        impl $crate::mcp::tool::Output for $output {
+            fn failed(&self) -> bool {
+                self.error.is_some()
+            }
+
+            fn refused(error: &$crate::request::ApiError) -> Self {
+                Self { error: Some($crate::mcp::results::Failure::from(error)), ..Self::default() }
+            }
+        }
+    };
+}
+pub(super) use says_its_error;
 
 /// Why a call failed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
@@ -152,6 +168,10 @@ pub(crate) struct FaultView {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) guard: Option<String>,
+    /// Who began it.
+    #[schemars(with = "String")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) began_by: Option<String>,
     /// Seconds since it started.
     #[schemars(with = "f64")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -195,6 +215,7 @@ impl FaultView {
         self.age_seconds = Some(status.age.as_secs_f64());
         self.evidence = Some(status.evidence);
         self.note.clone_from(&status.note);
+        self.began_by.clone_from(&status.began);
         self.host_addresses.clone_from(&status.addresses);
     }
 }

@@ -5,9 +5,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::Failure;
+use super::results::{Failure, says_its_error};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Output, Tool, says_its_error};
+use super::tool::{Call, Hints, Output, Tool};
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller};
 use crate::server::schedule::plan::{LONGEST_JITTER, Words};

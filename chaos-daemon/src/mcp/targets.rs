@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::history::limit;
-use super::results::Failure;
+use super::results::{Failure, says_its_error};
 use super::schema::{object, text};
-use super::tool::{Call, Hints, Tool, says_its_error};
+use super::tool::{Call, Hints, Tool};
 use crate::request::ApiError;
 use crate::request::fields::Fields;
 use crate::request::host_targets::{HostTargets, MOST_TOLD, Wanted};

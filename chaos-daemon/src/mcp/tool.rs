@@ -45,6 +45,8 @@ pub(super) struct Call<'a> {
     pub(super) arguments: Map<String, Value>,
     /// Who waits for the answer.
     pub(super) asker: &'a Asker,
+    /// The trace that it is part of, if the client says so (W3C Trace Context).
+    pub(super) trace: Option<String>,
 }
 
 /// What a call may do, true to what the tool does.
@@ -68,22 +70,6 @@ impl Hints {
     pub(super) const BREAKS: Self =
         Self { read_only: false, destructive: true, idempotent: false, open_world: true };
 }
-
-/// Makes results of types that have a field `error`: absent unless the call has failed, and then all that is known.
-macro_rules! says_its_error {
-    ($output:ty) => {
-        impl $crate::mcp::tool::Output for $output {
-            fn failed(&self) -> bool {
-                self.error.is_some()
-            }
-
-            fn refused(error: &$crate::request::ApiError) -> Self {
-                Self { error: Some($crate::mcp::results::Failure::from(error)), ..Self::default() }
-            }
-        }
-    };
-}
-pub(super) use says_its_error;
 
 /// A result that can say why there is none.
 pub(super) trait Output: Serialize + JsonSchema {

@@ -6,6 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use rmcp::model::{CallToolResult, JsonObject, Tool as Described, ToolAnnotations};
 use serde_json::{Map, Value};
 
+use super::deeds::Deed;
 use super::tool::{Call, Hints, Output, Tool};
 use super::{
     advise, catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, search,
@@ -74,9 +75,19 @@ fn describe<T: Tool>() -> Described {
 fn carry_out<T: Tool>(call: Call<'_>) -> BoxFuture<'_, CallToolResult> {
     let (caller, arguments) = (call.caller, call.arguments.clone());
     async move {
-        match T::carry_out(call).await {
-            Ok(output) => output.result(),
-            Err(error) => entry::<T>().failed(&arguments, &error, caller),
+        let mut deed = Deed::of(T::NAME, &call);
+        deed.begins().await;
+        // What it says does not outlive this line: it may be of one thread.
+        let done = T::carry_out(call).await.map(|output| (output.failed(), output.result()));
+        match done {
+            Ok((failed, result)) => {
+                deed.ended(None, failed).await;
+                result
+            }
+            Err(error) => {
+                deed.ended(Some(&error), true).await;
+                entry::<T>().failed(&arguments, &error, caller)
+            }
         }
     }
     .boxed()

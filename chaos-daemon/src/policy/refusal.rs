@@ -81,7 +81,7 @@ impl From<Refusal> for ApiError {
                 format!("rule `{rule}` of the daemon's policy file; nothing in that file allows it")
             }
         };
-        Self::new(ErrorCode::PolicyDenied, message).hint(hint)
+        Self { rule: Some(rule), ..Self::new(ErrorCode::PolicyDenied, message).hint(hint) }
     }
 }
 

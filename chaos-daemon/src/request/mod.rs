@@ -33,6 +33,12 @@ pub use targets::TargetsReport;
 /// Where an installed daemon keeps its socket and its kernel journal.
 pub const RUNTIME_DIR: &str = "/run/chaos-daemon";
 
+/// Where an installed daemon keeps what outlives a boot.
+pub const STATE_DIR: &str = "/var/lib/chaos-daemon";
+
+/// The folder with the audit, below that for what outlives a boot.
+pub const AUDIT: &str = "audit";
+
 /// Who asked, as the kernel says it (`SO_PEERCRED`); never what the caller says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Caller {
@@ -135,6 +141,18 @@ pub enum Request {
     StopAll,
     /// What is active.
     Status,
+    /// Record in the audit what the server does for somebody.
+    Record {
+        /// What it is to the shares of the audit.
+        kind: chaos_audit::Kind,
+        /// What is done. Who does it the injector says.
+        record: Box<chaos_audit::Record>,
+    },
+    /// The latest of the audit, as far as somebody may see it.
+    Audit {
+        /// No more lines than so many.
+        most: usize,
+    },
     /// What this kernel can do.
     Doctor,
     /// What of ours is left anywhere on the node.
@@ -179,6 +197,10 @@ pub enum Reply {
     Removed(Vec<Removal>),
     /// What is active, and what ended a short while ago.
     Status(Vec<FaultStatus>),
+    /// It is recorded.
+    Recorded,
+    /// Lines of the audit.
+    Audit(Vec<String>),
     /// What this kernel can do.
     Doctor(Box<DoctorReport>),
     /// What of ours is left anywhere on the node.
@@ -240,6 +262,9 @@ pub struct FaultStatus {
     pub addresses: Vec<IpAddr>,
     /// Why it ended or what is stuck.
     pub note: Option<String>,
+    /// Who began it, for people; nobody is known of what a daemon that died has left.
+    #[serde(default)]
+    pub began: Option<String>,
 }
 
 /// A fault that has taken the host down before this boot, as the injector tells the server when it starts it.
@@ -415,12 +440,18 @@ pub struct ApiError {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// The rule of the policy that refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Whether the injector has recorded it in the audit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recorded: bool,
 }
 
 impl ApiError {
     /// An error without advice.
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None }
+        Self { code, message: message.into(), hint: None, rule: None, recorded: false }
     }
 
     /// What it says, and what to do about it, where there is one line for both.

@@ -10,6 +10,7 @@ mod connection;
 mod diary;
 pub mod history;
 pub mod keys;
+pub mod ledger;
 pub mod notes;
 mod old_registry;
 pub mod places;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chaos_audit::{Kind, Record};
 use futures_util::future::OptionFuture;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -37,7 +39,7 @@ use crate::probe::prober::{Prober, Samples, samples};
 use crate::request::claim::{Arrival, Claim, next_arrival};
 use crate::request::descriptors::next_stream;
 use crate::request::wire::Door;
-use crate::request::{Caller, WentDown};
+use crate::request::{ApiError, Caller, ErrorCode, WentDown};
 use budget::{Budget, Tally};
 use connection::Connection;
 use history::Retention;
@@ -161,6 +163,7 @@ where
             take_in(arrivals, entrance).await
         } => Err(error),
         never = budget.give_back() => match never {},
+        never = service.ledger().keep() => match never {},
         never = schedule::keep(service.clone()) => match never {},
         never = search::keep(service.clone()) => match never {},
         never = tell_left_out() => match never {},
@@ -257,8 +260,12 @@ where
         text: String,
     ) {
         tracing::warn!(%caller, "refused: {text}");
+        let (ledger, reason) = (self.service.ledger().clone(), text.clone());
         let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
         tokio::spawn(async move {
+            let error = ApiError::new(ErrorCode::LimitReached, reason);
+            let record = Record { act: "connect".to_owned(), ..Record::default() };
+            ledger.put(Kind::Look, ledger::refused(record, &error), caller).await;
             // Who says nothing, or does not listen, is refused all the same.
             let _ = tokio::time::timeout(REFUSED_SAYS, refuse(reader, writer, &text)).await;
             drop(place);

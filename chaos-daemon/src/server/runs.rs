@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use chaos_audit as audit;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
 use super::history::views::sees_all;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
+use super::ledger::{Ledger, begun, ended, log_end};
 use super::notes::{Note, Notes};
 use crate::experiment::role::Role;
-use crate::experiment::timeline::{Occurrence, Reading};
+use crate::experiment::timeline::{Kind, Occurrence, Reading};
 use crate::experiment::{
     Ending, Experiment, Means, Outcome, Progress, Recorder, Recovery, Stage, Timeline, drive, staged,
 };
@@ -137,6 +139,8 @@ pub struct Run {
     started: Instant,
     /// Each change is a stop.
     stop: watch::Sender<()>,
+    /// Who was the first to stop it.
+    stopped_by: Arc<OnceLock<String>>,
     progress: watch::Receiver<Progress>,
     result: watch::Receiver<Option<ExperimentResult>>,
 }
@@ -154,8 +158,9 @@ impl Run {
         ended.ok_or_else(|| ApiError::new(ErrorCode::Unavailable, "the run broke off without a result"))
     }
 
-    /// Asks it to stop. It removes its faults itself.
-    pub fn end(&self) {
+    /// Asks it to stop, in the name of whoever that is. It removes its faults itself.
+    pub fn end(&self, by: impl ToString) {
+        self.stopped_by.get_or_init(|| by.to_string());
         self.stop.send_replace(());
     }
 
@@ -193,13 +198,12 @@ impl Run {
 
     fn recorded(&self, run: ExperimentResult, timeline: Timeline) -> Recorded {
         let known = Recorded::clone(&self.known);
-        Recorded {
-            run,
-            events: [known.events, timeline.events].concat(),
-            samples: timeline.samples,
-            samples_left_out: timeline.left_out,
-            ..known
+        let mut events = [known.events, timeline.events].concat();
+        let stopped = events.iter_mut().find(|event| event.kind == Kind::Abort);
+        if let (Some(stopped), Some(by)) = (stopped, self.stopped_by.get()) {
+            stopped.detail.push_str(&format!(", by {by}"));
         }
+        Recorded { run, events, samples: timeline.samples, samples_left_out: timeline.left_out, ..known }
     }
 
     /// What can be said before it has finished.
@@ -305,13 +309,13 @@ impl Runs {
     }
 
     /// Asks runs to stop: the one that has a fault called `fault`, or all. They remove their faults themselves. Whether there was one.
-    pub fn stop(&self, fault: Option<&QualifiedName>) -> bool {
+    pub fn stop(&self, fault: Option<&QualifiedName>, caller: Caller) -> bool {
         let has = |run: &Run, fault: &QualifiedName| {
             run.owner == fault.owner && run.faults.values().any(|name| *name == fault.name)
         };
         let mut any = false;
         for run in self.lock().values().filter(|run| fault.is_none_or(|fault| has(run, fault))) {
-            run.stop.send_replace(());
+            run.end(caller);
             any = true;
         }
         any
@@ -321,9 +325,10 @@ impl Runs {
     ///
     /// # Errors
     /// [`ErrorCode::RunNotFound`] when no run that goes on is meant, or more than one.
-    pub fn stop_one(&self, which: &Which, caller: Owner) -> Result<Run, ApiError> {
-        let run = self.find(which, caller)?.ok_or_else(|| self.another(which, caller))?;
-        run.stop.send_replace(());
+    pub fn stop_one(&self, which: &Which, caller: Caller) -> Result<Run, ApiError> {
+        let owner = caller.owner();
+        let run = self.find(which, owner)?.ok_or_else(|| self.another(which, owner))?;
+        run.end(caller);
         Ok(run)
     }
 
@@ -399,10 +404,12 @@ impl Runs {
             known: Arc::new(known),
             started: Instant::now(),
             stop,
+            stopped_by: Arc::default(),
             progress,
             result,
         };
         self.admit(&run, caller.owner())?;
+        let (ledger, begun) = self.begun(&run, &by, &door).await?;
         if let Err(problem) = self.notes.begin(&run.run_id, run.note()).await {
             self.lock().remove(&run.run_id);
             let text = format!("no run begins that cannot be noted before: {problem}");
@@ -415,15 +422,8 @@ impl Runs {
             let (names, recorder) = (&started.faults, &recorder);
             let means = Means { caller, owner, door: &door, prober: &prober, names, recorder };
             let Ending { outcome, recovery, fates } = drive(&experiment, &means, stopped, &progressing).await;
-            door.release().await;
             let mut result = started.result_of(&outcome, recovery, &progressing.borrow().clone());
-            tracing::info!(
-                %caller,
-                experiment = result.experiment_name,
-                run = result.run_id,
-                ?outcome,
-                "experiment finished"
-            );
+            log_end(caller, &result, &outcome);
             let staged = started.known.staged.clone().map(|staged| (staged, started.owner));
             result.next = next(&experiment, &result, staged, &runs.history).await;
             let mut recorded = started.recorded(result.clone(), recorder.timeline());
@@ -431,10 +431,20 @@ impl Runs {
             recorded.faults = faults.map(|(index, fault)| fault.with_fate(fates.get(index))).collect();
             result.warning = runs.history.record(recorded).await;
             runs.notes.end(&started.run_id).await;
+            ledger.put(audit::Kind::Start, ended(begun, &result, started.stopped_by.get()), caller).await;
+            door.release().await;
             runs.lock().remove(&started.run_id);
             finishing.send_replace(Some(result));
         });
         Ok(run)
+    }
+
+    /// Waits until it is recorded that a run begins.
+    async fn begun(&self, run: &Run, by: &str, door: &Door) -> Result<(Ledger, audit::Record), ApiError> {
+        let (ledger, begun) = (Ledger::new(door.clone()), begun(run, by));
+        let written = ledger.before(begun.clone()).await;
+        written.inspect_err(|_| drop(self.lock().remove(&run.run_id)))?;
+        Ok((ledger, begun))
     }
 
     /// Whether an experiment of this owner's could start now, beside what runs.

@@ -21,6 +21,7 @@ fn run(experiment: &str, target: &str) -> Run {
         known: Arc::default(),
         started: Instant::now(),
         stop: watch::channel(()).0,
+        stopped_by: Arc::default(),
         progress: watch::channel(Progress::default()).1,
         result: watch::channel(None).1,
     }

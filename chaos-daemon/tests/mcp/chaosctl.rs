@@ -33,26 +33,8 @@ pub(crate) async fn chaosctl(socket: &std::path::Path, arguments: &[&str]) -> Ou
 async fn an_operator_injects_looks_and_stops() {
     let server = Server::start().await;
     let socket = &server.socket;
-    let injected = chaosctl(
-        socket,
-        &[
-            "inject",
-            "latency",
-            "--name",
-            "slow",
-            "--interface",
-            "eth0",
-            "--cidr",
-            "10.0.0.0/8",
-            "--cidr",
-            "fd00::/8",
-            "--delay",
-            "300ms",
-            "--for",
-            "3m",
-        ],
-    )
-    .await;
+    let words = "inject latency --name slow --interface eth0 --cidr 10.0.0.0/8 --cidr fd00::/8 --delay 300ms --for 3m";
+    let injected = chaosctl(socket, &words.split(' ').collect::<Vec<_>>()).await;
     assert_eq!(injected.code, 0, "{}", injected.stderr);
     assert!(injected.stdout.contains("ends by itself in 3m"), "{}", injected.stdout);
     assert!(injected.stdout.contains("chaosctl stop slow"), "{}", injected.stdout);

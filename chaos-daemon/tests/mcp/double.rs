@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use chaos_audit::Record;
 use chaos_daemon::injector::claims::{By, Claims, Doorman, Entrances, Speaker, lock};
 use chaos_daemon::mcp;
 use chaos_daemon::policy::limits::Recent;
@@ -23,8 +24,8 @@ use chaos_daemon::request::evidence::Met;
 use chaos_daemon::request::facts::{Facts, LogFacts, ProcessFacts, Question, UnitFacts};
 use chaos_daemon::request::wire::Desk;
 use chaos_daemon::request::{
-    Ability, Act, ApiError, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover, Level,
-    PlanReport, Planned, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
+    Ability, Act, ApiError, Caller, DoctorReport, ErrorCode, Evidence, FaultState, FaultStatus, Leftover,
+    Level, PlanReport, Planned, Removal, Reply, Request, ResidueReport, ResourceAbility, TargetsReport,
 };
 use chaos_daemon::server::ServerOptions;
 use chaos_daemon::server::history::Retention;
@@ -53,6 +54,8 @@ pub(crate) struct Server {
     pub(crate) socket: PathBuf,
     /// What the injector was asked, in order, without the looking.
     pub(crate) asked: Arc<Mutex<Vec<String>>>,
+    /// What the server has said that it does.
+    pub(crate) recorded: Arc<Mutex<Vec<(Record, Caller)>>>,
     /// What is injected.
     pub(crate) active: Arc<Mutex<BTreeMap<QualifiedName, (FaultRequest, Instant)>>>,
     /// What was injected last.
@@ -145,11 +148,13 @@ impl Server {
         tokio::spawn(async move { mcp::serve(options).await.unwrap() });
         desk.set_nonblocking(true).unwrap();
         let (asked, active, latest, residue) = <(Arc<_>, Arc<_>, Arc<_>, Arc<_>)>::default();
+        let recorded = Arc::default();
         let words = programs.iter().map(|word| (*word).to_owned()).collect();
         let policy = Arc::new(Mutex::new(Policy { probe_commands: words, ..here() }));
         let double = Double {
             ended: Arc::default(),
             asked: Arc::clone(&asked),
+            recorded: Arc::clone(&recorded),
             active: Arc::clone(&active),
             latest: Arc::clone(&latest),
             residue: Arc::clone(&residue),
@@ -158,7 +163,20 @@ impl Server {
         };
         let desk = Desk::new(tokio::net::UnixStream::from_std(desk).unwrap());
         let desk = Some(tokio::spawn(double.serve(desk)));
-        Self { socket, asked, active, latest, residue, policy, runner, claims, desk, doorman, directory }
+        Self {
+            socket,
+            asked,
+            recorded,
+            active,
+            latest,
+            residue,
+            policy,
+            runner,
+            claims,
+            desk,
+            doorman,
+            directory,
+        }
     }
 
     /// What the injector was asked since the last time.
@@ -187,6 +205,7 @@ struct Double {
     /// What has ended by itself.
     ended: Arc<Mutex<BTreeMap<QualifiedName, FaultStatus>>>,
     asked: Arc<Mutex<Vec<String>>>,
+    recorded: Arc<Mutex<Vec<(Record, Caller)>>>,
     active: Arc<Mutex<BTreeMap<QualifiedName, (FaultRequest, Instant)>>>,
     latest: Arc<Mutex<Option<FaultRequest>>>,
     residue: Arc<Mutex<Vec<String>>>,
@@ -345,6 +364,8 @@ impl Double {
                 Reply::Residue(Box::new(report))
             }
             Request::Look { question } => self.seen(&question, who).map_or_else(Reply::Error, Reply::Seen),
+            Request::Record { record, .. } => self.record(*record, who.caller),
+            Request::Audit { .. } => Reply::Audit(vec![format!("{{\"of\":\"{}\"}}", who.caller)]),
             Request::Doctor => Reply::Doctor(Box::new(DoctorReport {
                 kernel: "6.12.0".into(),
                 version: "0.1.0".into(),
@@ -409,6 +430,11 @@ impl Double {
     fn is_on(&self, name: &QualifiedName, interface: &str) -> bool {
         let active = self.active.lock().unwrap();
         active.get(name).is_some_and(|(fault, _)| fault.target.interface.as_deref() == Some(interface))
+    }
+
+    fn record(&self, record: Record, caller: Caller) -> Reply {
+        self.recorded.lock().unwrap().push((record, caller));
+        Reply::Recorded
     }
 
     fn note(&self, what: String) {
@@ -534,6 +560,7 @@ fn look(question: &Question, who: &Who) -> Result<Facts, ApiError> {
 fn status(name: &QualifiedName, fault: &FaultRequest, since: Instant) -> FaultStatus {
     let duration = fault.parse().unwrap().duration;
     FaultStatus {
+        began: Some("uid 0, pid 1".into()),
         name: name.clone(),
         fault_type: fault.fault_type,
         state: FaultState::NoTraffic,

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod alerts;
 #[cfg(test)]
+mod audit;
+#[cfg(test)]
 mod bad_input;
 #[cfg(test)]
 mod catalogue;

@@ -63,7 +63,9 @@ async fn the_schema_of_an_experiment_and_the_pages_of_faults_are_resources_in_ev
     }
     for mut client in clients {
         let list = client.request("resources/list", json!({})).await["result"]["resources"].clone();
-        assert_eq!(list.as_array().unwrap().len(), 2 + FAULT_TYPES.len(), "{list}");
+        assert_eq!(list.as_array().unwrap().len(), 3 + FAULT_TYPES.len(), "{list}");
+        assert_eq!(list[1]["uri"], "chaos://policy");
+        assert_eq!(list[2]["uri"], "chaos://audit");
         let uri = &list[0]["uri"];
         assert_eq!(uri, "chaos://schema/experiment");
         let read = client.request("resources/read", json!({"uri": uri})).await;
@@ -71,8 +73,7 @@ async fn the_schema_of_an_experiment_and_the_pages_of_faults_are_resources_in_ev
         assert_eq!((&contents["uri"], &contents["mimeType"]), (uri, &list[0]["mimeType"]), "{read}");
         let schema: Value = serde_json::from_str(contents["text"].as_str().unwrap()).unwrap();
         assert_eq!(schema, chaos_daemon::experiment::schema::document());
-        assert_eq!(list[1]["uri"], "chaos://policy");
-        for fault in &list.as_array().unwrap()[2..] {
+        for fault in &list.as_array().unwrap()[3..] {
             let read = client.request("resources/read", json!({"uri": fault["uri"]})).await;
             let page: Value =
                 serde_json::from_str(read["result"]["contents"][0]["text"].as_str().unwrap()).unwrap();

@@ -4,6 +4,7 @@ mod abilities;
 mod advice;
 mod ahead;
 mod answers;
+mod audit;
 mod bad_input;
 mod bystanders;
 mod calls;
@@ -212,6 +213,7 @@ pub fn all() -> Vec<KernelTest> {
         vsock::TESTS,
         effects::TESTS,
         answers::TESTS,
+        audit::TESTS,
         dns::TESTS,
         dry_runs::TESTS,
         impairments::TESTS,

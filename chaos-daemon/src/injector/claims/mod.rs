@@ -72,7 +72,7 @@ impl Speaker {
     fn may_ask(&self, request: &Request) -> Result<(), ApiError> {
         let By::Grant(_, what) = self.by else { return Ok(()) };
         let may = match request {
-            Request::Look { .. } => true,
+            Request::Look { .. } | Request::Record { .. } => true,
             Request::Inject { .. } | Request::PlanAll { .. } => what == Undertaking::Run,
             Request::Entrust(entrusted) => what != Undertaking::Run && entrusted.what == Undertaking::Run,
             _ => false,

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::policy::Role;
+use crate::waits::wait_for;
 
 fn who(uid: u32) -> Who {
     Caller::Unix { uid, gid: uid, pid: 7 }.into()
@@ -104,7 +105,7 @@ fn what_a_run_or_a_schedule_is_for_is_all_that_is_asked_in_its_name() {
         (looks(), true, true, true),
         (Request::Doctor, true, false, false),
         (Request::Residue, true, false, false),
-        (Request::PlanAll { faults: Vec::new() }, true, false, false),
+        (Request::PlanAll { faults: Vec::new() }, true, true, false),
         (Request::Plan { name: name(), fault: Box::new(fault(1)) }, true, false, false),
         (begins(Undertaking::Run), true, false, true),
         (begins(Undertaking::Schedule), true, false, false),
@@ -177,5 +178,9 @@ fn there_are_places_for_root_when_all_others_are_taken() {
     ends.pop();
     // Who has gone makes way, whenever that is.
     ends.pop();
-    let (_five, _end) = connect(&mut claims, 5);
+    // A test beside this one that starts a program has its other end for a moment, too.
+    wait_for(|| {
+        let (near, _end) = UnixStream::pair().unwrap();
+        claims.arrive(who(5), near.into(), None).is_ok()
+    });
 }

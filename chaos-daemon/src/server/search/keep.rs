@@ -230,7 +230,7 @@ async fn note(searches: &Searches, name: &str, run: &Run) -> Result<(), ApiError
             run.run_id = Some(run_id);
         }
     });
-    noted.await.inspect_err(|_| run.end())
+    noted.await.inspect_err(|_| run.end("the search that cannot be written down"))
 }
 
 /// Follows a run to its end, which comes soon if the search is stopped.
@@ -238,7 +238,7 @@ async fn follow(now: &Now, run: &Run, began: Instant, stopped: &mut watch::Recei
     let result = tokio::select! {
         result = run.finished() => result,
         _ = stopped.changed() => {
-            run.end();
+            run.end("the end of its search");
             run.finished().await
         }
     };

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use chaos_audit::{Kind, Record};
+
 use super::Service;
 use crate::experiment::Impact;
 use crate::experiment::driver::unexpected;
@@ -149,6 +151,9 @@ impl Service {
         }
         if !rand::random_bool(fault.probability.get()) {
             tracing::info!(fault = %name, %caller, "not triggered");
+            let what = Some(format!("the roll at probability {} said no", fault.probability.get()));
+            let record = Record { what, on: Some(name.to_string()), ..act("inject") };
+            self.ledger.put(Kind::Act, record, caller).await;
             return Ok(Injection::NotTriggered(Brief::from(&*fault)));
         }
         let asked = Box::new(FaultRequest::clone(&fault));
@@ -172,7 +177,13 @@ impl Service {
         caller: Caller,
     ) -> Result<Begun<Injection>, ApiError> {
         let asked = format!("fault {name}");
-        self.injection_keys.once(caller, key, asked, self.inject(name, planned, caller)).await
+        let begun = self.injection_keys.once(caller, key, asked, self.inject(name, planned, caller)).await?;
+        if begun.repeated.is_some() {
+            let what = Some("the key was known: nothing was done".to_owned());
+            let record = Record { what, on: Some(name.to_string()), ..act("inject") };
+            self.ledger.put(Kind::Act, record, caller).await;
+        }
+        Ok(begun)
     }
 
     /// What injecting would do, and who would be affected how badly. `fault` is the registered one of this name when none is given.
@@ -237,7 +248,7 @@ impl Service {
             None => {
                 // Before their runs end: another one would begin.
                 self.searches.stop(None).await?;
-                self.runs.stop(None);
+                self.runs.stop(None, caller);
                 self.removals(Request::StopAll).await
             }
         }
@@ -246,7 +257,7 @@ impl Service {
     /// Ends the fault that is meant, and the run that it is of.
     async fn end(&self, name: &GivenName, caller: Caller) -> Result<Vec<Removal>, ApiError> {
         let key = QualifiedName::new(name.owner.unwrap_or(caller.owner()), name.name.clone());
-        let is_known = self.runs.stop(Some(&key)) || self.registered(&key).is_some();
+        let is_known = self.runs.stop(Some(&key), caller) || self.registered(&key).is_some();
         // Who has one of this name means that, whatever others have.
         let name = if is_known { key.given() } else { name.clone() };
         self.removals(Request::Remove { name }).await
@@ -278,4 +289,9 @@ impl Service {
             other => Err(unexpected(&other)),
         }
     }
+}
+
+/// A record of this act.
+fn act(act: &str) -> Record {
+    Record { act: act.to_owned(), ..Record::default() }
 }

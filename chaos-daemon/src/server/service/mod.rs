@@ -17,6 +17,7 @@ use super::advise::Looks;
 use super::diary;
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
+use super::ledger::Ledger;
 use super::notes::{Note, Notes};
 use super::registry::{Document, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
@@ -62,6 +63,8 @@ pub struct Service {
     searches: Searches,
     /// What was seen of services.
     looks: Looks,
+    /// The way to the audit.
+    ledger: Ledger,
     /// Who reads the catalogue.
     pub(super) reading: Arc<tokio::sync::Mutex<()>>,
 }
@@ -122,7 +125,7 @@ impl Service {
         let (schedules, searches) =
             (Schedules::open(state_dir), Searches::open(state_dir, went_down.is_some()));
         let (run_keys, injection_keys) = (Keys::default(), Keys::default());
-        let (looks, reading) = (Looks::default(), Arc::default());
+        let (looks, reading, ledger) = (Looks::default(), Arc::default(), Ledger::new(door.clone()));
         Self {
             door,
             prober,
@@ -134,6 +137,7 @@ impl Service {
             schedules,
             searches,
             looks,
+            ledger,
             reading,
         }
     }
@@ -141,12 +145,18 @@ impl Service {
     /// The same, to ask the injector in this name.
     #[must_use]
     pub fn in_the_name_of(&self, claim: Claim) -> Self {
-        Self { door: self.door.in_the_name_of(claim), ..self.clone() }
+        let door = self.door.in_the_name_of(claim);
+        Self { ledger: self.ledger.through(door.clone()), door, ..self.clone() }
     }
 
     /// What runs by itself, and when.
     pub fn schedules(&self) -> &Schedules {
         &self.schedules
+    }
+
+    /// The way to the audit.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
     }
 
     /// What has run.
@@ -164,7 +174,7 @@ impl Service {
         caller: Caller,
     ) -> Result<(Owner, ExperimentResult), ApiError> {
         self.ask_leave(Act::End).await?;
-        let run = self.runs.stop_one(which, caller.owner())?;
+        let run = self.runs.stop_one(which, caller)?;
         tracing::info!(%caller, run = %run.run_id, "ending a run");
         let result = match tokio::time::timeout(WAIT_FOR_STOP, run.finished()).await {
             Ok(result) => result?,
