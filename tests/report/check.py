@@ -5,6 +5,7 @@ The faults go to 127.0.0.2 on the loopback of a network namespace that `run.py` 
 """
 
 import json
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -29,7 +30,7 @@ DRAWN = """
 const box = node => { const r = node.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
 const boxes = wanted => [...document.querySelectorAll('svg ' + wanted)].map(box);
 const marks = {};
-for (const kind of ['fault', 'met', 'unmet', 'breach']) marks[kind] = boxes('.' + kind);
+for (const kind of ['fault', 'met', 'unmet', 'blind', 'breach']) marks[kind] = boxes('.' + kind);
 return {
   chart: box(document.querySelector('svg')), marks, names: boxes('.name'), rows: boxes('.row'), times: boxes('.time'),
   broken: [...document.querySelectorAll('th')].filter(node => {
@@ -38,7 +39,7 @@ return {
   page: document.documentElement.clientWidth, content: document.documentElement.scrollWidth,
   asked: performance.getEntriesByType('resource').map(entry => entry.name),
   scripts: document.querySelectorAll('script').length, text: document.body.innerText, title: document.title,
-  colours: ['fault', 'met', 'unmet'].map(kind => {
+  colours: ['fault', 'met', 'unmet', 'blind'].map(kind => {
     const node = document.querySelector('svg .' + kind); return node && getComputedStyle(node).fill; }),
 };
 """
@@ -108,10 +109,11 @@ def read(check, programs, journal, title, status):
     """The journal, by Chaos Toolkit's own reports."""
     told = json.loads(journal.read_text())
     check(f"the journal of \"{title}\" says {status}", told["status"] == status, told["status"])
+    check(f"the journal of \"{title}\" names the host", told["node"] == socket.gethostname(), told["node"])
     written = journal.with_suffix(".md")
     code, said = programs("chaos", "--no-version-check", "report", "--export-format", "markdown", journal, written)
     text = written.read_text() if written.is_file() else ""
-    named = all(part in text for part in (title, "inject cut", "for the record"))
+    named = all(part in text for part in (title, "Action - cut", "for the record"))
     check(f"chaos report reads the journal of \"{title}\"", code == 0 and named, said + text)
 
 
@@ -152,7 +154,7 @@ def main():
                     wrote = tools("chaosctl", "report", run, "--format", kind, "--output", file)
                     check(f"a report on \"{title}\" is written as {kind}", wrote[0] == 0, wrote)
                 look(check, browser, page, title,
-                     {"fault": True, "met": True, "unmet": gate, "breach": gate})
+                     {"fault": True, "met": True, "unmet": False, "blind": gate, "breach": gate})
                 read(check, tools, journal, title, status)
         finally:
             browser.quit()

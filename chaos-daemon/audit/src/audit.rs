@@ -303,7 +303,8 @@ where
             queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let closing = queue.closing;
-        let items = queue.take(if closing { usize::MAX } else { BATCH });
+        // Where nothing can be written, whoever waits is told so, wherever in the queue that is.
+        let items = queue.take(if closing || is_broken { usize::MAX } else { BATCH });
         let mut counted = queue.shares.due(Instant::now(), closing);
         if queue.lost > 0 {
             counted.push(Record {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::gate::{Gate, Op, Rule};
 use super::tolerance::{Form, Tolerance};
 use crate::probe::span::Span;
-use crate::probe::{Bounds, Check, Probe};
+use crate::probe::{Bounds, Check};
 use crate::spec::SpecError;
 use crate::spec::expression::is_in_every_text;
 
@@ -97,7 +97,7 @@ fn instead(tolerance: &Tolerance, form: Form) -> &'static str {
 /// Why it says nothing, and what would.
 pub(super) fn gate(at: &str, gate: &Gate) -> Result<(), SpecError> {
     match &gate.rule {
-        Rule::Compare { op, value, .. } => comparison(at, &gate.probe, *op, *value),
+        Rule::Compare { op, value, .. } => comparison(at, gate, *op, *value),
         Rule::Tolerance(_) => {
             let ignores = !gate.no_data_is_breach;
             let only_connects =
@@ -113,9 +113,12 @@ pub(super) fn gate(at: &str, gate: &Gate) -> Result<(), SpecError> {
     }
 }
 
-fn comparison(at: &str, probe: &Probe, op: Op, value: f64) -> Result<(), SpecError> {
-    let (can_breach, can_be_well) = outcomes(op, value, probe.span());
-    let problem = match (can_breach, can_be_well) {
+fn comparison(at: &str, gate: &Gate, op: Op, value: f64) -> Result<(), SpecError> {
+    let (probe, span) = (&gate.probe, gate.probe.span());
+    // What comes too late to be measured is no data.
+    let late_breaches = !span.reached && gate.no_data_is_breach;
+    let (can_breach, can_be_well) = outcomes(op, value, span);
+    let problem = match (can_breach || late_breaches, can_be_well) {
         (true, true) => return Ok(()),
         (false, _) => "nothing could breach this gate: give a value within that, or a longer interval",
         (true, false) => "everything breaches this gate: give a value within that",

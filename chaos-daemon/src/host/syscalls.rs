@@ -59,7 +59,7 @@ const COMMON: &[i64] = &[
 ];
 
 /// To keep the registry, and the history, whose database reads and writes at places, syncs, asks whether it is root's, and
-/// removes the journal of a server that was killed while it wrote; and to be handed streams.
+/// removes the journal of a server that was killed while it wrote; to be handed streams; and to name the host.
 const SERVER: &[i64] = &[
     libc::SYS_fsync,
     libc::SYS_ftruncate,
@@ -69,6 +69,7 @@ const SERVER: &[i64] = &[
     libc::SYS_recvmsg,
     libc::SYS_renameat,
     libc::SYS_renameat2,
+    libc::SYS_uname,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
     libc::SYS_unlinkat,

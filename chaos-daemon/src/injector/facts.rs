@@ -21,7 +21,7 @@ use crate::policy::{Policy, Who};
 use crate::request::facts::{Facts, ProcessFacts, Question, UnitFacts};
 use crate::request::wire::Ticket;
 use crate::request::{Act, ApiError, Caller, ErrorCode};
-use crate::spec::{FaultType, ProcessSelector, TargetRequest};
+use crate::spec::{FaultType, Owner, ProcessSelector, TargetRequest};
 use crate::target::Entrance;
 use crate::target::process::{Matcher, nobody};
 
@@ -90,12 +90,12 @@ pub(super) async fn look(
     }
 }
 
-/// Whether another run may begin so soon after those before it.
+/// Whether another run of this owner's may begin so soon after those before it.
 ///
 /// # Errors
 /// The rule of the policy that forbids it.
-pub(super) fn in_time(injector: &Injector, who: &Who) -> Result<(), ApiError> {
-    let (owner, now) = (who.caller.owner(), Instant::now());
+pub(super) fn in_time(injector: &Injector, who: &Who, owner: Owner) -> Result<(), ApiError> {
+    let now = Instant::now();
     let taken = Taken::of(injector.active.borrow().keys().map(|name| name.owner), owner);
     let recent = injector.pace.recent(owner, (taken.own, taken.all), now);
     Ok(injector.policy().admit_pace(who, &recent)?)

@@ -120,6 +120,9 @@ pub(super) async fn inject(
     digest::require(planned, &admitted.digest)?;
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
+    if intent == Intent::Single {
+        injector.pace.begin(name.owner, Instant::now());
+    }
     let planned = (admitted.plan.description.as_str(), admitted.digest.as_str());
     let recorded = match Begun::write(injector, name, planned, (who, intent)).await {
         Ok(recorded) => recorded,
@@ -128,9 +131,6 @@ pub(super) async fn inject(
             return Err(error);
         }
     };
-    if intent == Intent::Single {
-        injector.pace.begin(name.owner, Instant::now());
-    }
     let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
     let follows = follows.then(|| Box::new(request.clone()));
     let mut started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;

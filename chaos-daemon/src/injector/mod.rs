@@ -215,8 +215,7 @@ pub fn run(options: &Options, mut manager: ServiceManager) -> Result<(), Injecto
     let audit = audit::open(options).map_err(io("start the threads of the audit"))?;
     let injector = Rc::new(Injector::new(options, (privileges, audit), facts, journal, home, ways_in));
     told.into_iter().for_each(|status| injector.remember(status));
-    let entrusted = claims::read(&options.state_dir).map_err(io("read what goes on by itself"))?;
-    *injector.claims() = entrusted;
+    *injector.claims() = claims::read(&options.state_dir);
     injector.note("daemon_started", format!("version {}", env!("CARGO_PKG_VERSION")));
     // One thread, the main one: it starts every child, and a child's parent-death signal is bound to the thread.
     let tokio = tokio::runtime::Builder::new_current_thread()
@@ -443,7 +442,9 @@ async fn answer(
         Request::Look { question } => {
             let seen = facts::look(&injector.policy(), question, who, ticket).await;
             let seen = seen.and_then(|facts| match facts {
-                crate::request::facts::Facts::Experiment(_) => facts::in_time(injector, who).map(|()| facts),
+                crate::request::facts::Facts::Experiment(_) => {
+                    facts::in_time(injector, who, caller.owner()).map(|()| facts)
+                }
                 _ => Ok(facts),
             });
             seen.map_or_else(Reply::Error, Reply::Seen)

@@ -42,8 +42,8 @@ pub(super) async fn plan(
     turn.run(move || Ok(survey::tell(preview))).await
 }
 
-/// What injecting each of these would do, at a time when those that it names are active beside it. `in_run`: a run of them is about to
-/// begin, which comes before who only looks.
+/// What injecting each of these would do, at a time when those that it names are active beside it. In the name of a
+/// run they come before who only looks.
 ///
 /// # Errors
 /// When they cannot be looked at now.

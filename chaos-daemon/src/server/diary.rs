@@ -1,8 +1,8 @@
 //! The diary of a run: a file in the state directory with a line for each thing that happens, written as it happens. It is there until
 //! the run is recorded. What its server has left unfinished the next one reads there, up to the last beat.
 //!
-//! A thread of its own writes it, so that no disk keeps a run from going on. What happens is on disk before the next is waited for;
-//! samples and beats once a second.
+//! A thread of its own writes it, so that no disk keeps a run from going on. What happens is synced as it is written; samples and
+//! beats once a second.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -66,7 +66,9 @@ fn write(mut file: File, entries: &Receiver<Entry>, began: Instant) -> io::Resul
         }
         // One call: a death in between leaves whole lines, and the last perhaps in part.
         file.write_all(&lines)?;
-        if all.iter().any(|entry| matches!(entry, Entry::Event(_))) || synced.elapsed() >= BEAT {
+        if all.iter().any(|entry| matches!(entry, Entry::Event(_) | Entry::Fault { .. }))
+            || synced.elapsed() >= BEAT
+        {
             // The sandbox knows no fdatasync.
             file.sync_all()?;
             synced = Instant::now();

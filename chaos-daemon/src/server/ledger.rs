@@ -89,10 +89,10 @@ impl Ledger {
                 let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
                 let due = counted.shares.due(Instant::now(), false);
                 let whose = |record: Record| {
-                    let door = counted.doors.get(&record.party())?.clone();
-                    Some((record, door))
+                    let door = counted.doors.get(&record.party()).unwrap_or(&self.door).clone();
+                    (record, door)
                 };
-                due.into_iter().filter_map(whose).collect()
+                due.into_iter().map(whose).collect()
             };
             for (record, door) in due {
                 tell(&door, Kind::Start, record).await;

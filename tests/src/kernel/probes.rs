@@ -94,7 +94,7 @@ fn pressure_is_read_by_the_prober_or_the_kernel_named_that_keeps_none(_: &Contex
             assert!(error.contains("this kernel keeps no pressure"), "{resource}: {seen}");
         }
     }
-    let never = judge(&mcp, &json!(["probe", "pressure", "cpu", "--min", 101]))?;
+    let never = judge(&mcp, &json!(["probe", "pressure", "cpu", "--min", 100]))?;
     assert_eq!(never["steady_state_before"], false, "{never}");
     Ok(Outcome::Pass)
 }

@@ -86,7 +86,7 @@ const WRAPPERS: &[(&str, &str, usize)] = &[
     ("builtin", "", 0),
     ("command", "", 0),
     ("doas", "uC", 0),
-    ("env", "u", 0),
+    ("env", "ua", 0),
     ("exec", "a", 0),
     ("ionice", "cn", 0),
     ("nice", "n", 0),
@@ -215,8 +215,10 @@ impl Look<'_> {
         if RUNNERS.contains(&plain) || CHANGERS.contains(&name) {
             return self.not_understood(&format!("a line with {name}"));
         }
-        let has_options = bare.words.iter().skip(1).any(|word| word.starts_with('-'));
-        if READERS.contains(&name) || (PAGERS.contains(&name) && !has_options) {
+        // A pager runs what its variables and some of its words say.
+        let has_options = bare.words.iter().skip(1).any(|word| word.starts_with(['-', '+']));
+        let is_told = !variables.is_empty() || !bare.variables.is_empty();
+        if !is_told && (READERS.contains(&name) || (PAGERS.contains(&name) && !has_options)) {
             return Ok(());
         }
         if let Some(program) = bare.words.first().filter(|program| program.contains('/')) {

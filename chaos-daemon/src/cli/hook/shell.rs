@@ -125,9 +125,9 @@ impl Reader<'_> {
     }
 
     fn separator(&mut self, letter: char) -> Result<(), String> {
-        // `&>file` and `>&2` are redirections.
+        // To one shell a redirection, and to another the end of the command.
         if letter == '&' && self.rest.peek() == Some(&'>') {
-            return self.end_word();
+            return Err("it has `&>`, which shells read in two ways: write `>file 2>&1`".to_owned());
         }
         while self.rest.next_if(|next| matches!(next, '|' | '&' | ';')).is_some() {}
         self.end_command()
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(words("c\"h\"a'o's\\ctl"), [vec!["chaosctl"]]);
         assert_eq!(words("a\\\nb # no more"), [vec!["ab"]]);
         assert_eq!(words("a|b&&c || d;e & f\n! g"), ["a", "b", "c", "d", "e", "f", "g"].map(|it| vec![it]));
-        assert_eq!(words("a 2>&1 >b <c d &>e 12"), [vec!["a", "d", "12"]]);
+        assert_eq!(words("a 2>&1 >b <c d 12"), [vec!["a", "d", "12"]]);
         let set = read("X=1 Y+=2 a Z=3").unwrap();
         assert_eq!(set[0].variables, ["X=1", "Y+=2"]);
         assert_eq!(set[0].words.len(), 2);

@@ -123,7 +123,8 @@ impl Running {
         if is_part || spared.program.is_some() && self.program == spared.program {
             return never(Rule::Ourselves, "it is a part of chaos-daemon");
         }
-        let is_core = self.nearness.of_this_host && self.is_really(names::is_core);
+        let is_core =
+            self.nearness.of_this_host && self.is_really(names::is_core) && !self.is_called_after_systemd();
         if is_core || self.nearness.in_this_network && self.is_really(names::keeps_network) {
             return never(Rule::Core, NEEDED);
         }
@@ -219,6 +220,16 @@ impl Running {
         let Some(program) = self.program_name() else { return self.is_called(is) };
         let by_name = || self.owner.uid == 0 && names::is_many(program) && self.is_called(&is);
         self.program_is_roots && (is(program) || by_name())
+    }
+
+    /// Whether its program is called as those of systemd are, and lies where none of those does.
+    fn is_called_after_systemd(&self) -> bool {
+        let Some((folder, program)) = self.exe.as_deref().and_then(|exe| exe.rsplit_once('/')) else {
+            return false;
+        };
+        let is_systemds =
+            folder.contains("/systemd") || ["/usr/bin", "/bin", "/usr/sbin", "/sbin"].contains(&folder);
+        program.starts_with("systemd-") && !is_systemds
     }
 
     fn find_name<T>(&self, find: impl Fn(&str) -> Option<T>) -> Option<T> {

@@ -355,6 +355,8 @@ fn whoever_only_takes_a_name_of_the_core_may_be_hit_and_a_file_of_roots_is_what_
         running("/opt/shop/worker", "sshd", 0),
         running("/usr/bin/python3.11", "systemd-helper", SERVICE),
         running("/opt/shop/worker", "chaos-holder", SERVICE),
+        // A file of root's that is none of systemd's.
+        running("/opt/prometheus/systemd-exporter", "systemd-exporter", SERVICE),
         // A file of a user's.
         Running { program_is_roots: false, ..running("/opt/mine/sshd", "sshd", SERVICE) },
     ] {
@@ -367,6 +369,8 @@ fn whoever_only_takes_a_name_of_the_core_may_be_hit_and_a_file_of_roots_is_what_
         (running("/usr/bin/udevadm", "systemd-udevd", 0), Rule::Core),
         (running("/bin/busybox", "udhcpc", 0), Rule::Core),
         (running("/bin/dash", "dhclient-script", 0), Rule::Core),
+        (running("/usr/lib/systemd/systemd-journald", "systemd-journal", 0), Rule::Core),
+        (running("/nix/store/1-systemd-256/lib/systemd/systemd-logind", "systemd-logind", 0), Rule::Core),
         (running("/usr/bin/chaos-daemon", "chaos-guard", SERVICE), Rule::Ourselves),
     ] {
         assert_eq!(process.protected(Aim::AtPlace, &root).map(|found| found.rule), Some(rule), "{process:?}");

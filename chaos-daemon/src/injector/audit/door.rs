@@ -66,6 +66,8 @@ impl Noted {
                 let reason = Some(format!("{refused} of {} would be refused", plans.len()));
                 (Record { reason, ..record }, Kind::Act)
             }
+            // It may outlive whoever has begun it.
+            Reply::Entrusted(_) => (record, Kind::Start),
             _ => (record, Kind::Look),
         };
         if kind != Recorded::RefusalAlone {
@@ -98,7 +100,8 @@ fn told_of(request: &Request) -> Option<ToldOf> {
         }
         Request::Entrust(what) => {
             let on = format!("{}/{}", what.owner, what.name);
-            ("entrust", Some(on), Some(format!("{:?}", what.what).to_lowercase()), Recorded::Answer)
+            let words = format!("{:?} of document {}", what.what, what.document).to_lowercase();
+            ("entrust", Some(on), Some(words), Recorded::Answer)
         }
         Request::Status
         | Request::Release
@@ -153,9 +156,14 @@ pub(in crate::injector) async fn told(
     who: Option<&Who>,
 ) -> Result<(), ApiError> {
     let own = injector.record(&told.act, who);
-    let user = |told: AuditWho| AuditWho { uid: told.uid, cid: told.cid, ..AuditWho::default() };
+    // Of who has left there is what the server says, and never the daemon itself.
+    let left = told.who.clone().unwrap_or_default();
+    let left = AuditWho { uid: left.uid, cid: left.cid, ..AuditWho::default() };
+    // Runs alone have lines that are never counted together, and those of somebody.
+    let kind = if kind == Kind::Start && (told.act != "run" || who.is_none()) { Kind::Act } else { kind };
     let record = Record {
-        who: own.who.or(told.who.clone().map(user)),
+        time: Timestamp::now(),
+        who: own.who.or(Some(left)),
         policy: own.policy,
         told_by_server: true,
         // Of the chain itself the server says nothing.
@@ -164,7 +172,7 @@ pub(in crate::injector) async fn told(
         ..told
     }
     .bounded();
-    if kind == Kind::Start && record.outcome == Outcome::Intent && who.is_some() {
+    if kind == Kind::Start && record.outcome == Outcome::Intent {
         return injector.before(record).await;
     }
     injector.audit.put(kind, record);

@@ -10,11 +10,13 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::policy::Who;
 use crate::request::claim::{Claim, Entrusted, Undertaking};
+use crate::request::facts::Question;
 use crate::request::{ApiError, Caller, ErrorCode, Request};
 use crate::spec::{FaultRequest, Owner};
 pub use doorman::{Doorman, Entrances, make_room};
@@ -72,7 +74,10 @@ impl Speaker {
     fn may_ask(&self, request: &Request) -> Result<(), ApiError> {
         let By::Grant(_, what) = self.by else { return Ok(()) };
         let may = match request {
-            Request::Look { .. } | Request::Record { .. } => true,
+            Request::Record { .. } => true,
+            // Before a run begins nothing else is asked.
+            Request::Look { question: Question::Experiment(_) } => true,
+            Request::Look { .. } => what == Undertaking::Run,
             Request::Inject { .. } | Request::PlanAll { .. } => what == Undertaking::Run,
             Request::Entrust(entrusted) => what != Undertaking::Run && entrusted.what == Undertaking::Run,
             _ => false,
@@ -216,18 +221,25 @@ impl Connection {
             Caller::Unix { .. } => PollFlags::empty(),
             Caller::Vsock { .. } => PollFlags::from_bits_retain(libc::POLLRDHUP),
         };
-        let mut asked = [PollFd::new(self.socket.as_fd(), asked)];
-        matches!(poll(&mut asked, PollTimeout::ZERO), Ok(0))
+        !has_happened(&self.socket, asked)
+    }
+}
+
+/// Whether something of this, or an end, has come of a descriptor. A signal in between is none of it: it is asked again.
+fn has_happened(of: &OwnedFd, what: PollFlags) -> bool {
+    let mut asked = [PollFd::new(of.as_fd(), what)];
+    loop {
+        match poll(&mut asked, PollTimeout::ZERO) {
+            Err(Errno::EINTR) => {}
+            come => return come != Ok(0),
+        }
     }
 }
 
 /// Who it is; without the process once that has ended: another one may have its number by then.
 fn of_process(who: &Arc<Who>, process: Option<&Arc<OwnedFd>>) -> Arc<Who> {
-    let has_ended = process.is_some_and(|process| {
-        // A descriptor of a process can be read when it has ended (pidfd_open(2)).
-        let mut asked = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-        !matches!(poll(&mut asked, PollTimeout::ZERO), Ok(0))
-    });
+    // A descriptor of a process can be read when it has ended (pidfd_open(2)).
+    let has_ended = process.is_some_and(|process| has_happened(process, PollFlags::POLLIN));
     match has_ended {
         true => Arc::new(Who { caller: who.caller.without_process(), ..Who::clone(who) }),
         false => Arc::clone(who),

@@ -24,20 +24,23 @@ const FILE: &str = "grants.json";
 const BROKEN: &str = "grants.json.broken";
 
 /// Reads who has entrusted what to a daemon before. What cannot be understood is moved aside: what it was for has to be begun again.
-///
-/// # Errors
-/// When it cannot be read, or not be moved.
-pub fn read(state_dir: &Path) -> io::Result<Claims> {
+/// Nothing of it keeps the daemon from starting, since what is left of faults has to be undone.
+pub fn read(state_dir: &Path) -> Claims {
     let path = state_dir.join(FILE);
     // OPENS: root, who starts the daemon | root | the folder is root's, with all above it (`own`)
     let kept = match fs::read(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        kept => Some(kept?),
+        Ok(kept) => kept,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Claims::default(),
+        Err(error) => {
+            tracing::error!(%error, "what schedules and searches were begun by whom cannot be read: set them again");
+            return Claims::default();
+        }
     };
-    Claims::new(kept.as_deref()).or_else(|error| {
+    Claims::new(Some(&kept)).unwrap_or_else(|error| {
         tracing::error!(%error, "what schedules and searches were begun by whom cannot be understood: set them again");
-        fs::rename(&path, state_dir.join(BROKEN))?;
-        Ok(Claims::new(None)?)
+        // What cannot be moved aside is written over by what is begun next.
+        let _kept = fs::rename(&path, state_dir.join(BROKEN));
+        Claims::default()
     })
 }
 
@@ -88,7 +91,7 @@ pub(in crate::injector) async fn entrust(
         Undertaking::Run => {
             let question = Question::Experiment(Box::new(what.says.clone()));
             facts::look(&policy, question, &speaker.who, ticket).await?;
-            facts::in_time(injector, &speaker.who)?;
+            facts::in_time(injector, &speaker.who, what.owner)?;
         }
         Undertaking::Schedule | Undertaking::Search => policy.admit(&speaker.who, Act::Schedule)?,
     }

@@ -102,7 +102,7 @@ fn what_a_run_or_a_schedule_is_for_is_all_that_is_asked_in_its_name() {
     let injects = || Request::Inject { name: name(), fault: Box::new(fault(1)), plan_digest: None };
     for (request, by_connection, by_run, by_schedule) in [
         (injects(), true, true, false),
-        (looks(), true, true, true),
+        (looks(), true, true, false),
         (Request::Doctor, true, false, false),
         (Request::Residue, true, false, false),
         (Request::PlanAll { faults: Vec::new() }, true, true, false),

@@ -102,8 +102,7 @@ impl Service {
         }
     }
 
-    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now. One that `begins` counts as
-    /// begun from then on.
+    /// The experiment as it may be run here, within the limits of this host, if the operator lets it begin now.
     pub(super) async fn admit(
         &self,
         experiment: &Experiment,

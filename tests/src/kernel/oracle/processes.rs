@@ -269,7 +269,10 @@ impl Fake {
         input: Stdio,
     ) -> Result<Self> {
         let folder = TempDir::new().map_err(Error::io("create", "a folder"))?;
-        let path = folder.path().join(name);
+        // As those of systemd do, it lies in a folder of that name.
+        let place = folder.path().join("systemd");
+        fs::create_dir(&place).map_err(Error::io("create", place.display().to_string()))?;
+        let path = place.join(name);
         let original = [PathBuf::from("/bin").join(program), PathBuf::from("/usr/bin").join(program)];
         let original = original.into_iter().find(|path| path.exists()).unwrap_or_default();
         fs::copy(&original, &path).map_err(Error::io("copy", original.display().to_string()))?;
