@@ -28,6 +28,7 @@ use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::search::{self, SearchArgs};
+use super::validate::{self, ValidateArgs};
 use super::{bridge, claude_md, document, history, runs, sample, show, watch};
 use crate::experiment::schema;
 use crate::host::words;
@@ -153,11 +154,8 @@ pub(super) enum Command {
     Search(Box<SearchArgs>),
     /// Rank the services of this host by what deserves chaos next, with reasons, and an experiment for each
     Advise(AdviseArgs),
-    /// Check an experiment without running it, and without the daemon; exit code 0 or 2
-    Validate {
-        /// JSON or YAML file, or - for stdin
-        file: PathBuf,
-    },
+    /// Check experiments without running them, and without the daemon; exit code 0 or 2
+    Validate(ValidateArgs),
     /// Print the JSON Schema of an experiment
     Schema,
     /// Experiments that are ready to be used, and a page about each type of fault; without the daemon
@@ -389,11 +387,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         Command::Hook(command) => Ok(hook::carry_out(command, other_socket(&cli.socket))?.into()),
         Command::Mcp { print_config: Some(client) } => config_of(*client, &cli.socket),
         Command::Audit(command) => Ok(audit::carry_out(command, &cli.socket, cli.json).await?.into()),
-        Command::Validate { file } => {
-            let experiment = document::read(file)?.1;
-            let answer = json!({"valid": true, "experiment_name": experiment.name});
-            Ok(Done::well(format!("{}: a valid experiment: {:?}\n", file.display(), experiment.name), answer))
-        }
+        Command::Validate(args) => Ok(validate::carry_out(args)?.into()),
         Command::Hub(args) => {
             let (text, answer) = hub::carry_out(args)?;
             Ok(Done::well(text, answer))

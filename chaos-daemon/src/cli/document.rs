@@ -10,7 +10,7 @@ use crate::experiment::variables::{Outside, inline};
 use crate::spec::SpecError;
 
 /// This process's environment, and the files that it can read.
-struct Here;
+pub(super) struct Here;
 
 impl Outside for Here {
     fn environment(&self, name: &str) -> Result<String, String> {
@@ -27,17 +27,25 @@ impl Outside for Here {
     }
 }
 
+/// What is in `file`, or comes on stdin if that is `-`.
+///
+/// # Errors
+/// Names the file that cannot be read.
+pub(super) fn text(file: &Path) -> Result<String, SpecError> {
+    let text = match file.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin()),
+        _ => std::fs::read_to_string(file),
+    };
+    text.map_err(|error| SpecError::new(file.display().to_string(), format!("cannot be read: {error}")))
+}
+
 /// The document in `file`, or on stdin if that is `-`, with all its values in it, and what it means.
 ///
 /// # Errors
 /// Names file, line, column, path and problem of what cannot be read or is not supported.
 pub(super) fn read(file: &Path) -> Result<(Value, Experiment), SpecError> {
     let name = file.display().to_string();
-    let text = match file.to_str() {
-        Some("-") => std::io::read_to_string(std::io::stdin()),
-        _ => std::fs::read_to_string(file),
-    };
-    let text = text.map_err(|error| SpecError::new(&name, format!("cannot be read: {error}")))?;
+    let text = text(file)?;
     let source = Source::read(&text).map_err(|error| SpecError::new(&name, error.problem))?;
     let mut document = source.document().clone();
     let understood = inline(&mut document, &Here).and_then(|()| Experiment::parse(&document, &Here));

@@ -27,6 +27,7 @@ mod sample;
 mod schedule;
 mod search;
 mod show;
+mod validate;
 mod watch;
 mod whole_file;
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::native::{Native, command, is_chaosctl, native, path};
+use super::problems::Problems;
 use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Room, Use, Variables};
@@ -13,7 +14,7 @@ use crate::probe::trust::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
 use crate::spec::units::{LONGEST_FAULT, seconds};
-use crate::spec::{FaultName, FaultRequest, SpecError};
+use crate::spec::{FaultName, FaultRequest, Mistake, SpecError};
 
 /// What reading an activity needs.
 pub(super) struct Reader<'a> {
@@ -21,7 +22,14 @@ pub(super) struct Reader<'a> {
     pub(super) variables: &'a Variables,
     /// How much of them may still be put into the document.
     pub(super) room: Room,
+    /// What was found to be wrong so far.
+    pub(super) problems: Problems,
 }
+
+/// Where a conversion says that it could not turn something into anything, and why.
+pub(super) const GAP: &str = "x-gap";
+/// Fields of activities that have no effect, here as in Chaos Toolkit.
+const WITHOUT_EFFECT: [&str; 5] = ["extensions", "configuration", "description", "tags", "title"];
 
 /// One condition of the steady state.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,11 +52,7 @@ impl Condition {
     /// # Errors
     /// What is not met, for people.
     pub fn judge(&self, sample: &Sample) -> Result<(), String> {
-        // A request without an answer has failed, whatever would have been right.
-        let output = self.form.output(sample).ok_or_else(|| sample.detail.clone());
-        let judged = output.and_then(|output| {
-            self.tolerance.judge(&output).map_err(|problem| format!("{} ({problem})", sample.detail))
-        });
+        let judged = self.tolerance.judge_sample(self.form, sample);
         judged.map_err(|problem| format!("{}: {problem}", self.name))
     }
 }
@@ -83,55 +87,84 @@ pub enum Deed {
     /// Removes a fault that an earlier activity has injected.
     Remove(FaultName),
     /// Takes a sample, for the record.
-    Probe(Probe),
+    Probe {
+        /// What is sampled.
+        probe: Probe,
+        /// What is right, if the document says so; without it, what the probe itself finds right.
+        right: Option<Box<(Form, Tolerance)>>,
+    },
 }
 
 impl Reader<'_> {
     /// A probe of the steady state, which stands at `path`.
-    pub(super) fn condition(&self, path: &str, probe: Value) -> Result<Condition, SpecError> {
-        let mut fields = Fields::of(path, probe)?;
-        let name = head(&mut fields, &["probe"])?.1;
+    pub(super) fn condition(&self, path: &str, probe: Value) -> Option<Condition> {
+        let told = &self.problems;
+        let mut fields = told.keep(Fields::of(path, probe))?;
+        told.keep(no_gap(&mut fields))?;
+        let name = self.head(&mut fields, &["probe"]).map(|(_, name)| name);
         let tolerance = fields.take("tolerance");
-        let tolerance = fields.need("tolerance", tolerance, "give a status, such as 200, or a range")?;
+        let tolerance =
+            told.keep(fields.need("tolerance", tolerance, "give a status, such as 200, or a range"));
         for odd in ["background", "pauses"] {
             if fields.take(odd).is_some_and(|value| value != Value::Bool(false)) {
-                let problem = "not supported in the steady state, whose probes are taken all at once";
-                return Err(SpecError::new(fields.at(odd), problem));
+                let problem =
+                    "not supported in the steady state, whose probes are taken all at once: leave it out";
+                told.note(SpecError::new(fields.at(odd), problem).code(Mistake::NotSupported));
             }
         }
-        let provider = self.provider(&mut fields, Use::Probe)?;
+        let provider = told.keep(self.provider(&mut fields, Use::Probe));
         let at = fields.at("tolerance");
-        fields.finish()?;
-        let (probe, form) = self.probe(provider)?;
-        let tolerance = self.substituted(&at, tolerance, Use::Probe)?;
-        let tolerance = Tolerance::parse(&at, tolerance, form)?;
-        Ok(Condition { name, probe, form, tolerance, sampling: Sampling::default() })
+        self.end(fields);
+        let (probe, form) = told.keep(self.probe(provider?))?;
+        let tolerance = told.keep(self.tolerance(&at, tolerance?, form))?;
+        Some(Condition { name: name?, probe, form, tolerance, sampling: Sampling::default() })
     }
 
     /// An activity of the method, which stands at `path`.
-    pub(super) fn activity(&self, path: &str, activity: Value) -> Result<Activity, SpecError> {
-        let mut fields = Fields::of(path, activity)?;
-        let (kind, name) = head(&mut fields, &["action", "probe"])?;
-        let background = fields.boolean("background")?.unwrap_or(false);
-        let (before, after) = self.pauses(&mut fields)?;
-        let may_be_idle = fields.boolean("may_be_idle")?.unwrap_or(false);
-        let place = fields.at("may_be_idle");
-        if fields.take("tolerance").is_some() {
-            let problem = "not supported in the method, where Chaos Toolkit judges nothing either: put the probe into \
-                           steady-state-hypothesis";
-            return Err(SpecError::new(fields.at("tolerance"), problem));
+    pub(super) fn activity(&self, path: &str, activity: Value) -> Option<Activity> {
+        let told = &self.problems;
+        let mut fields = told.keep(Fields::of(path, activity))?;
+        told.keep(no_gap(&mut fields))?;
+        let head = self.head(&mut fields, &["action", "probe"]);
+        let is_probe = head.as_ref().is_some_and(|(kind, _)| kind == "probe");
+        let background = told.keep(fields.boolean("background")).flatten().unwrap_or(false);
+        let pauses = told.keep(self.pauses(&mut fields));
+        let may_be_idle = told.keep(fields.boolean("may_be_idle")).flatten().unwrap_or(false);
+        let (place, at) = (fields.at("may_be_idle"), fields.at("tolerance"));
+        let tolerance = fields.take("tolerance");
+        if head.is_some() && !is_probe && tolerance.is_some() {
+            told.note(SpecError::new(&at, "only a probe has it: leave it out"));
         }
-        let user = if kind == "probe" { Use::Probe } else { Use::Fault };
-        let provider = self.provider(&mut fields, user)?;
-        fields.finish()?;
-        let deed = match kind.as_str() {
-            "probe" => Deed::Probe(self.probe(provider)?.0),
-            _ => self.action(provider)?,
+        let user = if is_probe { Use::Probe } else { Use::Fault };
+        let provider = told.keep(self.provider(&mut fields, user));
+        self.end(fields);
+        let (_, name) = head?;
+        let deed = match is_probe {
+            true => told.keep(self.judged(&at, tolerance, provider?))?,
+            false => told.keep(self.action(provider?))?,
         };
         if may_be_idle && !matches!(deed, Deed::Inject { .. }) {
-            return Err(SpecError::new(place, "only an action that injects a fault has it"));
+            told.note(SpecError::new(place, "only an action that injects a fault has it: leave it out"));
         }
-        Ok(Activity { name, background, before, after, may_be_idle, deed })
+        let (before, after) = pauses?;
+        Some(Activity { name, background, before, after, may_be_idle, deed })
+    }
+
+    /// A probe of the method. What is right of it changes no verdict, and is told of.
+    fn judged(&self, at: &str, tolerance: Option<Value>, provider: Fields) -> Result<Deed, SpecError> {
+        let (probe, form) = self.probe(provider)?;
+        let tolerance = tolerance.map(|tolerance| self.tolerance(at, tolerance, form)).transpose()?;
+        Ok(Deed::Probe { probe, right: tolerance.map(|tolerance| Box::new((form, tolerance))) })
+    }
+
+    fn tolerance(&self, at: &str, tolerance: Value, form: Form) -> Result<Tolerance, SpecError> {
+        Tolerance::parse(at, self.substituted(at, tolerance, Use::Probe)?, form)
+    }
+
+    /// Notes every field of an activity that nobody asked for.
+    fn end(&self, mut fields: Fields) {
+        fields.leave_out(&WITHOUT_EFFECT);
+        fields.strangers().into_iter().for_each(|stranger| self.problems.note(stranger));
     }
 
     /// A rollback, which stands at `path`: every fault is removed anyway, so it may only say what happens.
@@ -139,18 +172,24 @@ impl Reader<'_> {
         &self,
         path: &str,
         rollback: Value,
-        injected: &[Activity],
+        injected: Option<&[Activity]>,
     ) -> Result<(), SpecError> {
         let mut fields = Fields::of(path, rollback)?;
-        head(&mut fields, &["action"])?;
-        if fields.boolean("background")? == Some(true) {
-            return Err(SpecError::new(fields.at("background"), "not supported in rollbacks"));
+        no_gap(&mut fields)?;
+        if self.head(&mut fields, &["action"]).is_none() {
+            return Ok(());
         }
+        if fields.boolean("background")? == Some(true) {
+            let problem = "not supported in rollbacks: leave it out";
+            return Err(SpecError::new(fields.at("background"), problem).code(Mistake::NotSupported));
+        }
+        // Everything is removed by then, so that there is nothing to wait for.
+        self.pauses(&mut fields)?;
         let provider = self.provider(&mut fields, Use::Fault)?;
-        fields.finish()?;
+        self.end(fields);
         let place = provider.at("arguments");
         match self.action(provider)? {
-            Deed::Remove(name) if injects(injected, &name) => Ok(()),
+            Deed::Remove(name) if injected.is_none_or(|injected| injects(injected, &name)) => Ok(()),
             _ => Err(SpecError::new(
                 place,
                 "only \"chaosctl remove NAME\" of the --name of an action: every fault is removed in any case",
@@ -169,6 +208,7 @@ impl Reader<'_> {
         let provider = fields.take("provider");
         let provider = fields.need("provider", provider, "give an object with a type")?;
         let mut provider = Fields::of(&at, self.substituted(&at, provider, user)?)?;
+        provider.leave_out(&["configuration"]);
         for (index, group) in provider.array("secrets")?.unwrap_or_default().iter().enumerate() {
             if !group.as_str().is_some_and(|group| self.variables.has_group(group)) {
                 let at = format!("{at}.secrets[{index}]");
@@ -198,9 +238,15 @@ impl Reader<'_> {
         match provider.need("type", kind, "\"process\"")?.as_str() {
             "process" => {}
             other => {
-                let problem =
-                    format!("{other:?} is not supported: give \"process\" with the path \"chaosctl\"");
-                return Err(SpecError::new(provider.at("type"), problem));
+                let what = match (other, provider.string("module")?, provider.string("func")?) {
+                    ("python", Some(module), Some(func)) => format!("\"python\" ({module}.{func})"),
+                    _ => format!("{other:?}"),
+                };
+                let problem = format!(
+                    "{what} is not supported, since nobody could undo what it does: give \"process\" with the path \
+                     \"chaosctl\", or have chaosctl convert look for a fault that does the same"
+                );
+                return Err(SpecError::new(provider.at("type"), problem).code(Mistake::NotSupported));
             }
         }
         let place = provider.at("arguments");
@@ -244,7 +290,7 @@ impl Reader<'_> {
             "process" => self.process_probe(provider),
             other => {
                 let problem = format!("{other:?} is not supported: give \"http\" or \"process\"");
-                Err(SpecError::new(provider.at("type"), problem))
+                Err(SpecError::new(provider.at("type"), problem).code(Mistake::NotSupported))
             }
         }
     }
@@ -257,18 +303,25 @@ pub(super) fn injects(activities: &[Activity], wanted: &FaultName) -> bool {
         .any(|activity| matches!(&activity.deed, Deed::Inject { name: Some(name), .. } if name == wanted))
 }
 
-/// Takes what all activities have: the type, one of `kinds`, and the name; and refuses what none of ours can have.
-fn head(fields: &mut Fields, kinds: &[&str]) -> Result<(String, String), SpecError> {
-    for (field, instead) in [
-        ("ref", "repeat the activity"),
-        ("dry", "leave it out: a dry run is asked for when it is run"),
-        ("timeout", "put it into the provider"),
-    ] {
-        if fields.take(field).is_some() {
-            return Err(SpecError::new(fields.at(field), format!("not supported: {instead}")));
+impl Reader<'_> {
+    /// Takes what all activities have, the type, one of `kinds`, and the name; and notes what none of ours can have.
+    fn head(&self, fields: &mut Fields, kinds: &[&str]) -> Option<(String, String)> {
+        for (field, instead) in [
+            ("ref", "refer to it from the method"),
+            ("dry", "leave it out: a dry run is asked for when it is run"),
+            ("timeout", "put it into the provider"),
+        ] {
+            if fields.take(field).is_some_and(|value| value != Value::Bool(false)) {
+                let error = SpecError::new(fields.at(field), format!("not supported here: {instead}"));
+                self.problems.note(error.code(Mistake::NotSupported));
+            }
         }
+        self.problems.keep(no_controls(fields));
+        self.problems.keep(kind_and_name(fields, kinds))
     }
-    no_controls(fields)?;
+}
+
+fn kind_and_name(fields: &mut Fields, kinds: &[&str]) -> Result<(String, String), SpecError> {
     let kind = fields.string("type")?;
     let wanted = kinds.join(" or ");
     let kind = fields.need("type", kind, &format!("give {wanted}"))?;
@@ -280,6 +333,20 @@ fn head(fields: &mut Fields, kinds: &[&str]) -> Result<(String, String), SpecErr
     let name = fields.need("name", name, &format!("name the {kind}"))?;
     printable(&fields.at("name"), &name)?;
     Ok((kind, name))
+}
+
+/// Refuses what a conversion could not turn into anything, and has marked.
+fn no_gap(fields: &mut Fields) -> Result<(), SpecError> {
+    match fields.take(GAP) {
+        None => Ok(()),
+        Some(why) => Err(gap(fields.at(GAP), &why)),
+    }
+}
+
+/// The problem of a gap, which says itself why it is one.
+pub(super) fn gap(at: String, why: &Value) -> SpecError {
+    let why = why.as_str().map_or_else(|| why.to_string(), str::to_owned);
+    SpecError::new(at, format!("{why}: replace what stands there, and leave {GAP} out")).code(Mistake::Gap)
 }
 
 /// Sees that a name, which stands at `field`, can be shown on a terminal as it is.
@@ -297,7 +364,8 @@ pub(super) fn no_controls(fields: &mut Fields) -> Result<(), SpecError> {
         false => Err(SpecError::new(
             fields.at("controls"),
             "not supported: controls are Python modules, and none is run here; leave them out",
-        )),
+        )
+        .code(Mistake::NotSupported)),
     }
 }
 

@@ -22,7 +22,7 @@ impl Experiment {
                         *ends = begins.min(*ends);
                     }
                 }
-                Deed::Probe(_) => {}
+                Deed::Probe { .. } => {}
             }
             if !activity.background {
                 now = begins + activity.after.unwrap_or_default();

@@ -8,10 +8,12 @@ use std::time::Duration;
 use serde_json::{Map, Value};
 
 use super::EXTENSION;
-use super::activity::{Activity, Condition, Deed, Reader, injects, no_controls};
+use super::activity::{Activity, Condition, Deed, GAP, Reader, gap, injects, no_controls};
 use super::guardrails::{FULL_WEIGHT, Guardrails};
 use super::machine::{self, Step};
+use super::problems::Problems;
 use super::recovery::is_outage;
+use super::reference::Named;
 use super::role::{Role, Stage, Stages};
 use super::sampling::{Mode, STRATEGIES};
 use super::sampling_rule::Rule;
@@ -35,9 +37,9 @@ pub struct Experiment {
     pub name: String,
     /// What it is about.
     pub description: String,
-    /// The steady state; never empty.
+    /// The steady state; empty where the document has none, whose runs are unverified.
     pub conditions: Vec<Condition>,
-    /// What is done, in order; something injects a fault.
+    /// What is done, in order. A run of a method that injects nothing is unverified.
     pub method: Vec<Activity>,
     /// What ends a run before its time.
     pub guardrails: Guardrails,
@@ -51,14 +53,38 @@ impl Experiment {
     /// # Errors
     /// Names the first part that is missing, wrong or not supported.
     pub fn parse(document: &Map<String, Value>, outside: &dyn Outside) -> Result<Self, SpecError> {
+        Self::check(document, outside).map_err(|problems| {
+            problems.into_iter().next().unwrap_or_else(|| SpecError::new("", "makes no sense"))
+        })
+    }
+
+    /// Understands `document` likewise.
+    ///
+    /// # Errors
+    /// Names every part that is missing, wrong or not supported.
+    pub fn check(document: &Map<String, Value>, outside: &dyn Outside) -> Result<Self, Vec<SpecError>> {
         let mut fields = Fields::new("", document.clone());
-        let variables = Variables::read(fields.object("configuration")?, fields.object("secrets")?, outside)?;
-        let reader = Reader { variables: &variables, room: Room::default() };
-        let parsed = read(fields, &reader)
-            .map_err(|error| SpecError { problem: variables.hide(&error.problem), ..error })?;
-        let experiment = Self { variables, ..parsed };
-        experiment.searchable(document, outside)?;
-        Ok(experiment)
+        let problems = Problems::default();
+        let gaps = document.get(GAP).and_then(Value::as_array).into_iter().flatten();
+        gaps.enumerate().for_each(|(index, why)| problems.note(gap(format!("{GAP}[{index}]"), why)));
+        let configuration = problems.keep(fields.object("configuration")).flatten();
+        let secrets = problems.keep(fields.object("secrets")).flatten();
+        let variables = Variables::read(configuration, secrets, outside, &problems);
+        let reader = Reader { variables: &variables, room: Room::default(), problems };
+        let parsed = read(fields, &reader);
+        let problems = reader.problems.into_vec();
+        match parsed.filter(|_| problems.is_empty()) {
+            Some(parsed) => {
+                let experiment = Self { variables, ..parsed };
+                experiment.searchable(document, outside).map_err(|problem| vec![problem])?;
+                Ok(experiment)
+            }
+            None => {
+                let hidden =
+                    |error: SpecError| SpecError { problem: variables.hide(&error.problem), ..error };
+                Err(problems.into_iter().map(hidden).collect())
+            }
+        }
     }
 
     /// Refuses a search of which a candidate makes no sense.
@@ -83,7 +109,7 @@ impl Experiment {
         let step = |activity: &Activity| Step {
             deed: match &activity.deed {
                 Deed::Inject { .. } => machine::Deed::Inject,
-                Deed::Probe(_) => machine::Deed::Probe,
+                Deed::Probe { .. } => machine::Deed::Probe,
                 Deed::Remove(name) => machine::Deed::Remove(injector(name).unwrap_or(usize::MAX)),
             },
             background: activity.background,
@@ -106,7 +132,7 @@ impl Experiment {
         let conditions = self.conditions.iter().map(|condition| (condition.name.as_str(), &condition.probe));
         let gates = self.guardrails.gates.iter().map(|gate| (gate.name.as_str(), &gate.probe));
         let method = self.method.iter().filter_map(|activity| match &activity.deed {
-            Deed::Probe(probe) => Some((activity.name.as_str(), probe)),
+            Deed::Probe { probe, .. } => Some((activity.name.as_str(), probe)),
             _ => None,
         });
         let alerts = self.guardrails.alerts.iter().map(|alert| (alert.name.as_str(), &alert.probe));
@@ -144,24 +170,57 @@ impl Experiment {
     }
 }
 
-fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError> {
-    let name = name(&mut fields)?;
-    let description = fields.string("description")?.unwrap_or_default();
-    annotations(&mut fields)?;
-    no_controls(&mut fields)?;
-    let mode = runtime(&mut fields)?;
-    let guardrails = extensions(&mut fields, reader)?;
-    let hypothesis = fields.take("steady-state-hypothesis");
-    let hypothesis = fields.need(
-        "steady-state-hypothesis",
-        hypothesis,
-        "give {title, probes}; without it nothing could be learned",
-    )?;
-    let mut conditions = conditions(hypothesis, reader)?;
-    Rule::apply(&guardrails.sampling, mode, &mut conditions)?;
-    knowable(&guardrails, asked(&conditions))?;
-    soon_enough(&guardrails, &conditions)?;
-    let method = method(&mut fields, reader)?;
+fn read(mut fields: Fields, reader: &Reader<'_>) -> Option<Experiment> {
+    let told = &reader.problems;
+    let name = told.keep(name(&mut fields));
+    let description = told.keep(fields.string("description")).flatten().unwrap_or_default();
+    told.keep(annotations(&mut fields));
+    told.keep(no_controls(&mut fields));
+    let mode = told.keep(runtime(&mut fields));
+    let guardrails = told.keep(extensions(&mut fields, reader));
+    let probes = match fields.take("steady-state-hypothesis") {
+        Some(hypothesis) => told.keep(probes(hypothesis, reader)),
+        None => Some(Vec::new()),
+    };
+    let steps = told.keep(fields.array("method"));
+    let steps = steps.and_then(|steps| {
+        told.keep(fields.need("method", steps, "give a list of actions and probes, which may be empty"))
+    });
+    let named = Named::of(probes.as_deref().unwrap_or_default(), steps.as_deref().unwrap_or_default());
+    let conditions = probes.as_deref().and_then(|probes| conditions(probes, reader));
+    let method = steps.as_deref().and_then(|steps| method(steps, &named, reader));
+    let rollbacks = told.keep(fields.array("rollbacks")).flatten().unwrap_or_default();
+    if rollbacks.len() > MOST_ACTIVITIES {
+        told.note(SpecError::new("rollbacks", format!("too long: give at most {MOST_ACTIVITIES}")));
+    }
+    for (index, rollback) in rollbacks.into_iter().take(MOST_ACTIVITIES).enumerate() {
+        if let Some((at, rollback)) = named.resolve(&format!("rollbacks[{index}]"), rollback, reader) {
+            told.keep(reader.rollback(&at, rollback, method.as_deref()));
+        }
+    }
+    fields.leave_out(&[]);
+    fields.strangers().into_iter().for_each(|stranger| told.note(stranger));
+    if !told.is_empty() {
+        return None;
+    }
+    let (mut conditions, guardrails, method) = (conditions?, guardrails?, method?);
+    told.keep(agree(&guardrails, mode?, &mut conditions, &method))?;
+    let variables = Variables::default();
+    Some(Experiment { name: name?, description, conditions, method, guardrails, variables })
+}
+
+/// Sees that the parts of a document fit each other, and has the probes be sampled as the others say.
+fn agree(
+    guardrails: &Guardrails,
+    mode: Mode,
+    conditions: &mut [Condition],
+    method: &[Activity],
+) -> Result<(), SpecError> {
+    if !conditions.is_empty() || !guardrails.sampling.is_empty() {
+        Rule::apply(&guardrails.sampling, mode, conditions)?;
+    }
+    knowable(guardrails, asked(conditions))?;
+    soon_enough(guardrails, conditions)?;
     let is_outage = |activity: &Activity| matches!(&activity.deed, Deed::Inject { fault, .. } if is_outage(fault.fault_type));
     if guardrails.rto.is_some() && !method.iter().any(is_outage) {
         let problem =
@@ -175,24 +234,15 @@ fn read(mut fields: Fields, reader: &Reader<'_>) -> Result<Experiment, SpecError
         let problem = format!("there is a weight of {unknown:?}, which is no action that injects a fault");
         return Err(SpecError::new("extensions", problem));
     }
-    if let Some(alert) = guardrails.alerts.iter().find(|alert| alert.action(&method).is_none()) {
+    if let Some(alert) = guardrails.alerts.iter().find(|alert| alert.action(method).is_none()) {
         let (alert, action) = (&alert.name, alert.action.as_deref().unwrap_or_default());
         let problem = format!("the alert {alert:?} waits for the action {action:?}, which injects nothing");
         return Err(SpecError::new("extensions", problem));
     }
     if guardrails.blast_radius.is_some() {
-        BlastRadius::check(&method)?;
+        BlastRadius::check(method)?;
     }
-    let rollbacks = fields.array("rollbacks")?.unwrap_or_default();
-    if rollbacks.len() > MOST_ACTIVITIES {
-        return Err(SpecError::new("rollbacks", format!("too long: give at most {MOST_ACTIVITIES}")));
-    }
-    for (index, rollback) in rollbacks.into_iter().enumerate() {
-        reader.rollback(&format!("rollbacks[{index}]"), rollback, &method)?;
-    }
-    fields.finish()?;
-    let variables = Variables::default();
-    Ok(Experiment { name, description, conditions, method, guardrails, variables })
+    Ok(())
 }
 
 fn asked(conditions: &[Condition]) -> Stages {
@@ -312,55 +362,69 @@ fn extensions(fields: &mut Fields, reader: &Reader<'_>) -> Result<Guardrails, Sp
     Ok(guardrails.unwrap_or_default())
 }
 
-fn conditions(hypothesis: Value, reader: &Reader<'_>) -> Result<Vec<Condition>, SpecError> {
-    let mut fields = Fields::of("steady-state-hypothesis", hypothesis)?;
+/// The probes of a hypothesis, as they stand there.
+fn probes(hypothesis: Value, reader: &Reader<'_>) -> Result<Vec<Value>, SpecError> {
+    const PATH: &str = "steady-state-hypothesis";
+    let mut fields = Fields::of(PATH, hypothesis)?;
     fields.string("title")?;
-    no_controls(&mut fields)?;
+    reader.problems.keep(no_controls(&mut fields));
     let probes = fields.array("probes")?.unwrap_or_default();
-    fields.finish()?;
-    if probes.is_empty() || probes.len() > MOST_PROBES {
-        return Err(SpecError::new(
-            "steady-state-hypothesis.probes",
-            format!("missing: give 1 to {MOST_PROBES} probes"),
-        ));
+    fields.leave_out(&["description", "tags", "extensions"]);
+    fields.strangers().into_iter().for_each(|stranger| reader.problems.note(stranger));
+    match probes.len() {
+        0..=MOST_PROBES => Ok(probes),
+        _ => Err(SpecError::new(
+            format!("{PATH}.probes"),
+            format!("too long: give at most {MOST_PROBES} probes"),
+        )),
     }
-    let path = |index| format!("steady-state-hypothesis.probes[{index}]");
-    probes.into_iter().enumerate().map(|(index, probe)| reader.condition(&path(index), probe)).collect()
 }
 
-fn method(fields: &mut Fields, reader: &Reader<'_>) -> Result<Vec<Activity>, SpecError> {
-    let method = fields.array("method")?;
-    let method = fields.need("method", method, "give a list with an action")?;
+/// What each probe means; `None` if it is not known of one.
+fn conditions(probes: &[Value], reader: &Reader<'_>) -> Option<Vec<Condition>> {
+    let path = |index| format!("steady-state-hypothesis.probes[{index}]");
+    let read = |(index, probe): (usize, &Value)| reader.condition(&path(index), probe.clone());
+    // Each is looked at, whatever comes of those before it.
+    let read: Vec<_> = probes.iter().enumerate().map(read).collect();
+    read.into_iter().collect()
+}
+
+/// What each activity means; `None` if it is not known of one.
+fn method(method: &[Value], named: &Named<'_>, reader: &Reader<'_>) -> Option<Vec<Activity>> {
+    let told = &reader.problems;
     if method.len() > MOST_ACTIVITIES {
-        return Err(SpecError::new("method", format!("too long: give at most {MOST_ACTIVITIES} activities")));
+        told.note(SpecError::new("method", format!("too long: give at most {MOST_ACTIVITIES} activities")));
+        return None;
     }
-    let mut activities: Vec<Activity> = Vec::new();
-    for (index, activity) in method.into_iter().enumerate() {
+    let (mut activities, mut understood): (Vec<Activity>, bool) = (Vec::new(), true);
+    for (index, activity) in method.iter().enumerate() {
         let path = format!("method[{index}]");
-        let activity = reader.activity(&path, activity)?;
-        match &activity.deed {
-            Deed::Remove(name) if !injects(&activities, name) => {
-                let problem = format!("no earlier action injects a fault with --name {name}");
-                return Err(SpecError::new(format!("{path}.provider.arguments"), problem));
-            }
-            Deed::Inject { name: Some(name), .. } if injects(&activities, name) => {
-                let problem = format!("{name} is the --name of an earlier action: give another");
-                return Err(SpecError::new(format!("{path}.provider.arguments"), problem));
-            }
-            Deed::Inject { fault, .. } => {
-                let wrong = |error| SpecError::new(format!("{path}.provider.arguments"), format!("{error}"));
-                fault.parse().map_err(wrong)?;
-            }
-            _ => {}
-        }
+        let read = named.resolve(&path, activity.clone(), reader);
+        let Some(activity) = read.and_then(|(at, activity)| reader.activity(&at, activity)) else {
+            understood = false;
+            continue;
+        };
+        told.keep(follows(&path, &activity, &activities, understood));
         activities.push(activity);
     }
-    match activities.iter().any(|activity| matches!(activity.deed, Deed::Inject { .. })) {
-        true => Ok(activities),
-        false => Err(SpecError::new(
-            "method",
-            "nothing is injected: give an action that runs \"chaosctl inject …\"",
-        )),
+    understood.then_some(activities)
+}
+
+/// Sees that an activity, which stands at `path`, makes sense after those before it. Whether these are all is `known`.
+fn follows(path: &str, activity: &Activity, before: &[Activity], known: bool) -> Result<(), SpecError> {
+    let wrong = |problem| Err(SpecError::new(format!("{path}.provider.arguments"), problem));
+    match &activity.deed {
+        Deed::Remove(name) if known && !injects(before, name) => {
+            wrong(format!("no earlier action injects a fault with --name {name}"))
+        }
+        Deed::Inject { name: Some(name), .. } if injects(before, name) => {
+            wrong(format!("{name} is the --name of an earlier action: give another"))
+        }
+        Deed::Inject { fault, .. } => match fault.parse() {
+            Ok(_) => Ok(()),
+            Err(error) => wrong(error.to_string()),
+        },
+        _ => Ok(()),
     }
 }
 
@@ -371,6 +435,10 @@ mod tests;
 #[cfg(test)]
 #[path = "document_probe_tests.rs"]
 mod probe_tests;
+
+#[cfg(test)]
+#[path = "leniency_tests.rs"]
+mod leniency_tests;
 
 #[cfg(test)]
 #[path = "strategy_tests.rs"]

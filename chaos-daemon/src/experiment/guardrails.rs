@@ -64,11 +64,11 @@ impl Guardrails {
         for key in ["rollback_on", "abort_when"] {
             let at = fields.at(key);
             for (index, entry) in fields.array(key)?.unwrap_or_default().into_iter().enumerate() {
-                guardrails.entry(
-                    Fields::of(format!("{at}[{index}]"), entry)?,
-                    key == "abort_when",
-                    reader,
-                )?;
+                // Each is looked at, whatever comes of those before it.
+                let entry = Fields::of(format!("{at}[{index}]"), entry);
+                reader
+                    .problems
+                    .keep(entry.and_then(|entry| guardrails.entry(entry, key == "abort_when", reader)));
             }
         }
         let at = fields.at("probes");
@@ -86,7 +86,9 @@ impl Guardrails {
         }
         let at = fields.at("alerts");
         for (index, entry) in fields.array("alerts")?.unwrap_or_default().into_iter().enumerate() {
-            guardrails.alerts.push(alert(Fields::of(format!("{at}[{index}]"), entry)?, index, reader)?);
+            let entry = Fields::of(format!("{at}[{index}]"), entry);
+            let alert = entry.and_then(|entry| alert(entry, index, reader));
+            guardrails.alerts.extend(reader.problems.keep(alert));
         }
         let at = fields.at("rto");
         if let Some(value) = fields.take("rto") {

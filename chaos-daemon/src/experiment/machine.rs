@@ -551,6 +551,7 @@ impl Machine {
         let unsteady = (self.asked.after && !steady_after).then_some(FailureMode::NotSteadyAfter);
         let unseen = self.asked.during && !self.verified.during;
         let unasked = !(self.asked.during || self.asked.after);
+        let harmless = !self.steps.iter().any(|step| step.deed == Deed::Inject);
         let (verdict, failure) = match (self.cause, self.left.is_empty(), self.deviation.or(unsteady)) {
             (Some((verdict, mode)), ..) => (verdict, Some(mode)),
             (None, false, _) => (Verdict::Failed, Some(FailureMode::RollbackFailed)),
@@ -558,7 +559,9 @@ impl Machine {
             (None, true, None) if !self.idle.is_empty() => {
                 (Verdict::Unverified, Some(FailureMode::FaultIdle))
             }
-            (None, true, None) if unseen || unasked => (Verdict::Unverified, Some(FailureMode::NotVerified)),
+            (None, true, None) if unseen || unasked || harmless => {
+                (Verdict::Unverified, Some(FailureMode::NotVerified))
+            }
             (None, true, None) => (Verdict::Held, None),
         };
         let mut texts = std::mem::take(&mut self.errors);
@@ -570,6 +573,11 @@ impl Machine {
             if unasked {
                 texts.push(
                     "the steady state is to be verified neither during the method nor after".to_owned(),
+                );
+            }
+            if harmless {
+                texts.push(
+                    "nothing was injected, so that nothing is known of how faults are borne".to_owned(),
                 );
             }
             texts = vec![format!("unverified: {}", texts.join("; "))];

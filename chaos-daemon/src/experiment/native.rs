@@ -12,7 +12,8 @@ use crate::probe::{Probe, arguments};
 use crate::request::fields::Fields;
 use crate::spec::options::{Takes, duration};
 use crate::spec::{
-    FaultName, FaultOptions, FaultRequest, FaultType, Parameter, Probability, SpecError, TargetRequest,
+    FaultName, FaultOptions, FaultRequest, FaultType, Mistake, Parameter, Probability, SpecError,
+    TargetRequest,
 };
 
 /// What a `chaosctl` command line in a document means.
@@ -53,15 +54,19 @@ pub(super) fn native(path: String, mut provider: Fields) -> Result<Native, SpecE
     if !is_chaosctl(&path) {
         let problem = format!(
             "{path:?} is not supported here: only \"chaosctl\" is, which the daemon runs natively; what another program does \
-             nobody could undo"
+             nobody could undo; have chaosctl convert look for a fault that does the same"
         );
-        return Err(SpecError::new(provider.at("path"), problem));
+        return Err(SpecError::new(provider.at("path"), problem).code(Mistake::NotSupported));
     }
     let at = provider.at("arguments");
     let arguments = provider.take("arguments");
     let arguments =
         provider.need("arguments", arguments, "give chaosctl's arguments, as a mapping or a list")?;
     provider.finish()?;
+    let arguments = match arguments {
+        Value::String(line) => split(&at, &line)?.into_iter().map(Value::String).collect(),
+        arguments => arguments,
+    };
     read(&at, arguments)
 }
 

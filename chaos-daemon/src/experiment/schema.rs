@@ -17,7 +17,8 @@ pub fn document() -> Value {
     });
     schema["type"] = json!("object");
     schema["properties"] = properties();
-    schema["required"] = json!(["title", "steady-state-hypothesis", "method"]);
+    schema["required"] = json!(["title", "method"]);
+    schema["patternProperties"] = json!({"^x-": {"description": "Without effect."}});
     schema["additionalProperties"] = json!(false);
     schema
 }
@@ -44,13 +45,13 @@ pub fn properties() -> Value {
             "properties": {
                 "title": {"type": "string"},
                 "controls": none("controls are Python modules"),
-                "probes": {"type": "array", "items": condition(), "minItems": 1, "maxItems": 32},
+                "probes": {"type": "array", "items": condition(), "maxItems": 32},
             },
-            "required": ["probes"],
+            "patternProperties": {"^x-": {}},
             "additionalProperties": false,
         },
-        "method": {"type": "array", "items": activity(), "minItems": 1, "maxItems": 64},
-        "rollbacks": {"type": "array", "items": action(), "description": "May stay empty: every fault is always removed."},
+        "method": {"type": "array", "items": {"anyOf": [activity(), reference()]}, "maxItems": 64},
+        "rollbacks": {"type": "array", "items": {"anyOf": [action(), reference()]}, "description": "May stay empty: every fault is always removed."},
     })
 }
 
@@ -94,6 +95,7 @@ fn chaosctl(commands: &str) -> Value {
                 "anyOf": [
                     {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "number"}]}},
                     {"type": "object"},
+                    {"type": "string"},
                 ],
                 "description": format!("{commands}, which is understood and not executed."),
             },
@@ -120,6 +122,7 @@ fn http() -> Value {
                                 in which file, below /etc.",
             },
             "max_retries": {"const": 0},
+            "configuration": {"description": "Without effect."},
             "secrets": {"type": "array", "items": {"type": "string"}},
         },
         "required": ["type", "url"],
@@ -245,6 +248,7 @@ fn condition() -> Value {
             "background": {"const": false},
         },
         "required": ["type", "name", "provider", "tolerance"],
+        "patternProperties": without_effect(),
         "additionalProperties": false,
     })
 }
@@ -286,6 +290,20 @@ fn pauses() -> Value {
     })
 }
 
+/// An activity that stands elsewhere.
+fn reference() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"ref": {"type": "string", "description": "The name of a probe or an action of this document."}},
+        "required": ["ref"],
+    })
+}
+
+/// Of an activity, what may stand beside the fields that are understood.
+fn without_effect() -> Value {
+    json!({"^x-|^(extensions|configuration|description|tags|title)$": {"description": "Without effect."}})
+}
+
 fn activity() -> Value {
     json!({
         "type": "object",
@@ -296,9 +314,11 @@ fn activity() -> Value {
             "pauses": pauses(),
             "background": {"type": "boolean", "description": "Whether the next activity starts without waiting for this one."},
             "may_be_idle": {"type": "boolean", "default": false, "description": "Of an action that injects: whether its fault may act on nothing. Without it such a run is unverified."},
+            "tolerance": tolerance(),
             "controls": {"type": "array", "maxItems": 0},
         },
         "required": ["type", "name", "provider"],
+        "patternProperties": without_effect(),
         "additionalProperties": false,
     })
 }
@@ -312,8 +332,10 @@ fn action() -> Value {
             "provider": chaosctl("chaosctl inject … or chaosctl remove NAME"),
             "controls": {"type": "array", "maxItems": 0},
             "background": {"const": false},
+            "pauses": pauses(),
         },
         "required": ["type", "name", "provider"],
+        "patternProperties": without_effect(),
         "additionalProperties": false,
     })
 }

@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
-use crate::spec::SpecError;
+use crate::spec::{Mistake, SpecError};
 
 /// The largest document, in bytes.
 pub const LARGEST_DOCUMENT: usize = 1024 * 1024;
@@ -31,6 +31,17 @@ pub struct Position {
 pub struct Source {
     document: Map<String, Value>,
     positions: BTreeMap<String, Position>,
+    /// Words that mean something else to another reader of YAML.
+    ambiguous: Vec<SpecError>,
+}
+
+/// Why a text is no document, and where, if that is known.
+#[derive(Debug)]
+pub struct Unreadable {
+    /// Why; of no field.
+    pub error: SpecError,
+    /// Where.
+    pub position: Option<Position>,
 }
 
 impl Source {
@@ -39,9 +50,28 @@ impl Source {
     /// # Errors
     /// Says with line and column why it is neither; the field is empty then.
     pub fn read(text: &str) -> Result<Self, SpecError> {
+        let source = Self::read_whole(text).map_err(|unreadable| unreadable.error)?;
+        match source.ambiguous.first() {
+            None => Ok(source),
+            Some(SpecError { field, problem, code }) => {
+                let line = source.position(field).map_or(String::new(), |at| format!("line {}: ", at.line));
+                Err(SpecError::new("", format!("{line}{field}: {problem}")).code(*code))
+            }
+        }
+    }
+
+    /// Reads `text` likewise, also with words in it that mean different things to different readers of YAML: see
+    /// [`Source::ambiguous`].
+    ///
+    /// # Errors
+    /// Says why it is no document.
+    pub fn read_whole(text: &str) -> Result<Self, Unreadable> {
+        let unreadable = |problem: String, position| Unreadable {
+            error: SpecError::new("", problem).code(Mistake::Syntax),
+            position,
+        };
         if text.len() > LARGEST_DOCUMENT {
-            let problem = format!("too long: give at most {} KiB", LARGEST_DOCUMENT >> 10);
-            return Err(SpecError::new("", problem));
+            return Err(unreadable(format!("too long: give at most {} KiB", LARGEST_DOCUMENT >> 10), None));
         }
         let mut options = serde_saphyr::Options::default();
         options.alias_limits.max_total_replayed_events = MOST_REPEATED;
@@ -52,20 +82,32 @@ impl Source {
         let is_json = text.trim_start().starts_with('{');
         let json: Option<Map<String, Value>> = match is_json.then(|| serde_json::from_str(text)).transpose() {
             Ok(json) => json,
-            Err(error) => return Err(SpecError::new("", format!("not JSON: {error}"))),
+            Err(error) => {
+                let at = Position { line: number(error.line()), column: number(error.column()) };
+                return Err(unreadable(format!("not JSON: {error}"), Some(at)));
+            }
         };
         // JSON is YAML as well, but that it lets a key be repeated.
-        let node =
-            node.map_err(|error| SpecError::new("", format!("not YAML: {}", error.without_snippet())))?;
+        let node = node.map_err(|error| {
+            let at = error.location().map(|at| Position { line: at.line(), column: at.column() });
+            let form = if is_json { "JSON" } else { "YAML" };
+            unreadable(format!("not {form}: {}", in_words(&error)), at)
+        })?;
         let positions = positions(&node);
         if let Some(document) = json {
-            return Ok(Self { document, positions });
+            return Ok(Self { document, positions, ambiguous: Vec::new() });
         }
-        let document = node.value.into_value("", text, &node.referenced, &positions)?;
+        let mut ambiguous = Vec::new();
+        let document = node.value.into_value("", text, &node.referenced, &mut ambiguous);
         match document {
-            Value::Object(document) => Ok(Self { document, positions }),
-            _ => Err(SpecError::new("", "an experiment is a mapping that begins with a title")),
+            Value::Object(document) => Ok(Self { document, positions, ambiguous }),
+            _ => Err(unreadable("an experiment is a mapping that begins with a title".to_owned(), None)),
         }
+    }
+
+    /// What stands there that means different things to different readers of YAML.
+    pub fn ambiguous(&self) -> &[SpecError] {
+        &self.ambiguous
     }
 
     /// The document.
@@ -131,29 +173,28 @@ impl Node {
         }
     }
 
-    /// The value, unless it means different things to different readers of YAML.
+    /// The value. What means different things to different readers of YAML is added to `ambiguous`.
     fn into_value(
         self,
         path: &str,
         text: &str,
         place: &serde_saphyr::Location,
-        positions: &BTreeMap<String, Position>,
-    ) -> Result<Value, SpecError> {
-        let below = |path: String, node: Spanned<Self>| {
-            node.value.into_value(&path, text, &node.referenced, positions)
+        ambiguous: &mut Vec<SpecError>,
+    ) -> Value {
+        let mut below = |path: String, node: Spanned<Self>| {
+            node.value.into_value(&path, text, &node.referenced, ambiguous)
         };
         match self {
-            Self::Scalar(value) => match plain(text, place).filter(|word| is_ambiguous(word)) {
-                None => Ok(value),
-                Some(word) => {
+            Self::Scalar(value) => {
+                if let Some(word) = plain(text, place).filter(|word| is_ambiguous(word)) {
                     let problem = format!(
                         "{word} is not the same to every YAML program: quote it if it is text, or write true, \
                          false or a number in decimal"
                     );
-                    let line = positions.get(path).map_or(String::new(), |at| format!("line {}: ", at.line));
-                    Err(SpecError::new("", format!("{line}{path}: {problem}")))
+                    ambiguous.push(SpecError::new(path, problem).code(Mistake::Syntax));
                 }
-            },
+                value
+            }
             Self::List(items) => {
                 let items = items.into_iter().enumerate();
                 items.map(|(index, item)| below(format!("{path}[{index}]"), item)).collect()
@@ -161,11 +202,25 @@ impl Node {
             Self::Mapping(entries) => {
                 let entries = entries.into_iter().map(|(key, node)| {
                     let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    below(path, node).map(|value| (key, value))
+                    (key, below(path, node))
                 });
-                entries.collect::<Result<Map<_, _>, _>>().map(Value::Object)
+                entries.collect()
             }
         }
+    }
+}
+
+fn number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+/// What the reader says of a text that it cannot read, without its advice to who writes programs.
+fn in_words(error: &serde_saphyr::Error) -> String {
+    let text = error.without_snippet().to_string();
+    let text = text.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
+    match text.split_once("use from_") {
+        Some((what, _)) => format!("{what}give one document alone"),
+        None => text,
     }
 }
 
@@ -300,6 +355,7 @@ mod tests {
         for (text, problem) in [
             ("{\"title\": \"a\",\n \"method\": }", "at line 2 column 12"),
             ("{\"title\": \"a\",\n \"title\": \"b\"}", "line 2"),
+            ("{\"title\": \"a\",\n \"title\": \"b\"}", "not JSON"),
             ("title: a\nmethod: [", "not YAML: "),
             ("title: a\ntitle: b\n", "line 2"),
             ("- a\n", "a mapping"),

@@ -12,8 +12,8 @@ use super::futile;
 use crate::probe::Sample;
 use crate::probe::command::is_found;
 use crate::request::fields::Fields;
-use crate::spec::SpecError;
 use crate::spec::expression::expression;
+use crate::spec::{Mistake, SpecError};
 
 /// The longest JSON path, in bytes.
 const LONGEST_PATH: usize = 1024;
@@ -146,7 +146,7 @@ impl Tolerance {
                 let problem = "\"probe\" is not supported: only one in Python could judge, and none is run here (of http and \
                                process Chaos Toolkit takes whatever they answer for right); give range, regex or \
                                jsonpath, or make it a probe of the steady state";
-                return Err(SpecError::new(fields.at("type"), problem));
+                return Err(SpecError::new(fields.at("type"), problem).code(Mistake::NotSupported));
             }
             other => {
                 let problem = format!("{other:?} is not one of range, regex, jsonpath");
@@ -174,6 +174,16 @@ impl Tolerance {
         };
         fields.finish()?;
         Ok(tolerance)
+    }
+
+    /// Whether what a probe of this form has returned is within it.
+    ///
+    /// # Errors
+    /// What it is instead, for people.
+    pub fn judge_sample(&self, form: Form, sample: &Sample) -> Result<(), String> {
+        // A request without an answer has failed, whatever would have been right.
+        let output = form.output(sample).ok_or_else(|| sample.detail.clone())?;
+        self.judge(&output).map_err(|problem| format!("{} ({problem})", sample.detail))
     }
 
     /// Whether `output` is within it.

@@ -10,8 +10,9 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use super::problems::{Problems, UNREAD};
 use crate::request::fields::Fields;
-use crate::spec::SpecError;
+use crate::spec::{Mistake, SpecError};
 
 /// The most bytes of a file that is a value.
 pub const LARGEST_VALUE: usize = 64 * 1024;
@@ -59,6 +60,8 @@ pub struct Variables {
     configuration: BTreeMap<String, Value>,
     secrets: BTreeMap<String, Value>,
     groups: Vec<String>,
+    /// Names whose values could not be read, which is noted.
+    unread: BTreeSet<String>,
     /// Every text of a secret that is not shown.
     words: BTreeSet<String>,
 }
@@ -74,7 +77,11 @@ impl Default for Room {
 }
 
 impl Room {
-    fn take(&self, path: &str, value: &Value) -> Result<(), SpecError> {
+    /// Takes room for a value, which stands at `path`.
+    ///
+    /// # Errors
+    /// When there is too little.
+    pub(super) fn take(&self, path: &str, value: &Value) -> Result<(), SpecError> {
         match self.0.get().checked_sub(size(value)) {
             Some(left) => {
                 self.0.set(left);
@@ -118,44 +125,41 @@ pub enum Use {
 }
 
 impl Variables {
-    /// Reads `configuration` and `secrets`, each as it stands in the document.
-    ///
-    /// # Errors
-    /// Names what is wrong, or is not there to be read.
-    pub fn read(
+    /// Reads `configuration` and `secrets`, each as it stands in the document. What is wrong, or is not there to be read, is noted.
+    pub(super) fn read(
         configuration: Option<Map<String, Value>>,
         secrets: Option<Map<String, Value>>,
         outside: &dyn Outside,
-    ) -> Result<Self, SpecError> {
+        problems: &Problems,
+    ) -> Self {
         let mut variables = Self::default();
         for (name, value) in configuration.unwrap_or_default() {
-            let path = format!("configuration.{name}");
-            check_name(&path, &name)?;
-            let value = look_up(&path, value, outside)?;
-            variables.configuration.insert(name, value);
+            match problems.keep(look_up(&format!("configuration.{name}"), value, outside)) {
+                Some(value) => drop(variables.configuration.insert(name, value)),
+                None => drop(variables.unread.insert(name)),
+            }
         }
         for (group, members) in secrets.unwrap_or_default() {
             let path = format!("secrets.{group}");
-            let Value::Object(members) = members else {
-                return Err(SpecError::new(path, "secrets come in groups: give {\"group\": {\"name\": …}}"));
-            };
-            if members.get("type").is_some_and(|kind| *kind == "env" || *kind == "file" || *kind == "vault") {
-                return Err(SpecError::new(path, "secrets come in groups: put this into one, under a name"));
-            }
-            for (name, value) in members {
-                let path = format!("{path}.{name}");
-                check_name(&path, &name)?;
-                let value = look_up(&path, value, outside)?;
-                variables.secrets.insert(name, value);
+            for (name, value) in problems.keep(grouped(&path, members)).unwrap_or_default() {
+                match problems.keep(look_up(&format!("{path}.{name}"), value, outside)) {
+                    Some(value) => drop(variables.secrets.insert(name, value)),
+                    None => drop(variables.unread.insert(name)),
+                }
             }
             variables.groups.push(group);
         }
         variables.words = variables.secrets.values().flat_map(words).collect();
         if variables.words.len() > MOST_SECRETS {
             let problem = format!("too many: give at most {MOST_SECRETS} values, and lines of values");
-            return Err(SpecError::new("secrets", problem));
+            problems.note(SpecError::new("secrets", problem));
         }
-        Ok(variables)
+        variables
+    }
+
+    /// Whether something has this name.
+    fn declares(&self, name: &str) -> bool {
+        self.configuration.contains_key(name) || self.secrets.contains_key(name) || self.unread.contains(name)
     }
 
     /// Whether a group of secrets is called so.
@@ -213,6 +217,12 @@ impl Variables {
                     other => out.push_str(&other.to_string()),
                 }
                 rest = after;
+            } else if let Some(odd) = enclosed(rest).filter(|odd| self.declares(odd)) {
+                let problem = format!(
+                    "${{{odd}}} stands for nothing, since a name that is used is of A-Z a-z 0-9 _ and does not begin with a \
+                     digit: rename it"
+                );
+                return Err(SpecError::new(path, problem));
             } else {
                 out.push('$');
                 rest = &rest[1..];
@@ -227,8 +237,7 @@ impl Variables {
         let name = text.strip_prefix('$')?;
         let end = name.find(|c: char| !is_letter(c) && !c.is_ascii_digit()).unwrap_or(name.len());
         let (name, rest) = name.split_at(end);
-        let declared = self.configuration.contains_key(name) || self.secrets.contains_key(name);
-        declared.then_some((name, rest))
+        self.declares(name).then_some((name, rest))
     }
 
     fn value(&self, path: &str, name: &str, user: Use) -> Result<&Value, SpecError> {
@@ -242,12 +251,13 @@ impl Variables {
                     format!("{name} is a secret, and what a fault does is shown: put it into configuration");
                 Err(SpecError::new(path, problem))
             }
+            (None, _) if self.unread.contains(name) => Err(SpecError::new(path, UNREAD)),
             (None, _) => {
                 let problem = format!(
                     "${{{name}}} is neither in configuration nor in secrets: declare it, or write $${{{name}}} for the \
                      text itself"
                 );
-                Err(SpecError::new(path, problem))
+                Err(SpecError::new(path, problem).code(Mistake::Undeclared))
             }
         }
     }
@@ -297,7 +307,7 @@ fn is_letter(c: char) -> bool {
 /// Puts the values of environment and files into `document` itself, for a reader that has neither.
 ///
 /// # Errors
-/// As [`Variables::read`].
+/// Names what is wrong, or is not there to be read.
 pub fn inline(document: &mut Map<String, Value>, outside: &dyn Outside) -> Result<(), SpecError> {
     let resolve = |path: &str, entries: &mut Map<String, Value>| -> Result<(), SpecError> {
         entries.iter_mut().try_for_each(|(name, value)| {
@@ -318,14 +328,24 @@ pub fn inline(document: &mut Map<String, Value>, outside: &dyn Outside) -> Resul
     Ok(())
 }
 
-/// Other names could be declared, and never be used.
-fn check_name(path: &str, name: &str) -> Result<(), SpecError> {
-    match braced(&format!("${{{name}}}")) {
-        Some(_) => Ok(()),
-        None => Err(SpecError::new(
-            path,
-            "a name is of A-Z a-z 0-9 _ and does not begin with a digit, or ${…} does not find it",
-        )),
+/// What stands between `${` at the beginning and the next brace, whether or not it is a name.
+fn enclosed(text: &str) -> Option<&str> {
+    text.strip_prefix("${")?.split_once('}').map(|(name, _)| name)
+}
+
+/// The members of a group of secrets, which stands at `path`.
+fn grouped(path: &str, members: Value) -> Result<Map<String, Value>, SpecError> {
+    let wrong = |problem: &str| Err(SpecError::new(path, format!("secrets come in groups: {problem}")));
+    match members {
+        Value::Object(members)
+            if members
+                .get("type")
+                .is_some_and(|kind| ["env", "file", "vault"].iter().any(|other| kind == other)) =>
+        {
+            wrong("put this into one, under a name")
+        }
+        Value::Object(members) => Ok(members),
+        _ => wrong("give {\"group\": {\"name\": …}}"),
     }
 }
 
@@ -365,13 +385,17 @@ fn look_up(path: &str, entry: Value, outside: &dyn Outside) -> Result<Value, Spe
                     converted(&fields.at("env_var_type"), convert.as_deref(), Value::String(text))
                 }
                 (Err(_), Some(default)) => converted(&fields.at("env_var_type"), convert.as_deref(), default),
-                (Err(why), None) => Err(SpecError::new(fields.at("key"), format!("{key}: {why}"))),
+                (Err(why), None) => {
+                    Err(SpecError::new(fields.at("key"), format!("{key}: {why}")).code(Mistake::Unset))
+                }
             }?
         }
         "file" => {
             let file = fields.string("path")?;
             let file = fields.need("path", file, "name the file")?;
-            let text = outside.file(&file).map_err(|why| SpecError::new(fields.at("path"), why))?;
+            let text = outside
+                .file(&file)
+                .map_err(|why| SpecError::new(fields.at("path"), why).code(Mistake::Unset))?;
             if text.len() > LARGEST_VALUE {
                 let problem = format!("{file}: longer than {} KiB", LARGEST_VALUE >> 10);
                 return Err(SpecError::new(fields.at("path"), problem));
@@ -380,7 +404,7 @@ fn look_up(path: &str, entry: Value, outside: &dyn Outside) -> Result<Value, Spe
         }
         "vault" | "probe" => {
             let problem = format!("{kind:?} is not supported: give the value, or type env or file");
-            return Err(SpecError::new(fields.at("type"), problem));
+            return Err(SpecError::new(fields.at("type"), problem).code(Mistake::NotSupported));
         }
         // An object that happens to have a type is a value.
         _ => return Ok(entry),

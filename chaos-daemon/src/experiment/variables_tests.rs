@@ -28,6 +28,16 @@ fn object(value: Value) -> Option<Map<String, Value>> {
     value.as_object().cloned()
 }
 
+fn read(
+    configuration: Option<Map<String, Value>>,
+    secrets: Option<Map<String, Value>>,
+    outside: &dyn Outside,
+) -> Result<Variables, SpecError> {
+    let problems = Problems::default();
+    let variables = Variables::read(configuration, secrets, outside, &problems);
+    problems.into_vec().into_iter().next().map_or(Ok(variables), Err)
+}
+
 fn variables() -> Variables {
     let configuration = json!({
         "host": "127.0.0.1", "share": 0.5, "ports": [1, 2], "shared": "of configuration",
@@ -38,7 +48,7 @@ fn variables() -> Variables {
     });
     let secrets = json!({"db": {"token": {"type": "env", "key": "TOKEN"}, "shared": "of secrets"},
                          "other": {"password": {"type": "file", "path": "/run/password"}, "pin": 4711}});
-    Variables::read(object(configuration), object(secrets), &Fake).unwrap()
+    read(object(configuration), object(secrets), &Fake).unwrap()
 }
 
 fn substitute(value: Value, user: Use) -> Result<Value, SpecError> {
@@ -94,7 +104,7 @@ fn secrets_do_not_show() {
 
 #[test]
 fn what_is_shown_in_place_of_secrets_is_no_secret_however_many_look_like_it() {
-    let of = |secrets: Value| Variables::read(None, object(json!({"a": secrets})), &Nowhere).unwrap();
+    let of = |secrets: Value| read(None, object(json!({"a": secrets})), &Nowhere).unwrap();
     let stars = of(json!({"a": "*", "b": "**", "c": "*\n*", "d": "***", "e": "*"}));
     assert_eq!(stars.hide("a * of **** and *"), "a *** of *** and ***");
     // Of those that overlap, nothing is left.
@@ -105,13 +115,13 @@ fn what_is_shown_in_place_of_secrets_is_no_secret_however_many_look_like_it() {
 fn secrets_and_what_stands_for_names_are_bounded() {
     let many = |count: usize| {
         let secrets: Map<_, _> = (0..count).map(|n| (format!("s{n}"), json!(format!("{n:x}")))).collect();
-        Variables::read(None, object(json!({"a": secrets})), &Nowhere).map_err(|error| error.field)
+        read(None, object(json!({"a": secrets})), &Nowhere).map_err(|error| error.field)
     };
     assert!(many(MOST_SECRETS).is_ok());
     assert_eq!(many(MOST_SECRETS + 1).unwrap_err(), "secrets");
 
     let long = json!({"x": "a".repeat(MOST_SUBSTITUTED / 4), "y": vec!["a"; 1000]});
-    let variables = Variables::read(object(long), None, &Nowhere).unwrap();
+    let variables = read(object(long), None, &Nowhere).unwrap();
     for (text, times) in [("$x$x$x", 1), ("$x$x$x$x", 0), ("${x}", 3), ("${y}", 116)] {
         let room = Room::default();
         let put = || variables.substitute("at", &mut json!(text), Use::Probe, &room);
@@ -124,8 +134,8 @@ fn secrets_and_what_stands_for_names_are_bounded() {
 
 #[test]
 fn what_cannot_be_looked_up_is_named() {
-    let configuration = |value: Value| Variables::read(object(json!({"a": value})), None, &Fake);
-    let secrets = |value: Value| Variables::read(None, object(json!({"a": value})), &Fake);
+    let configuration = |value: Value| read(object(json!({"a": value})), None, &Fake);
+    let secrets = |value: Value| read(None, object(json!({"a": value})), &Fake);
     for (result, field) in [
         (configuration(json!({"type": "env", "key": "ABSENT"})), "configuration.a.key"),
         (configuration(json!({"type": "env"})), "configuration.a.key"),
@@ -141,15 +151,13 @@ fn what_cannot_be_looked_up_is_named() {
         (configuration(json!({"type": "file", "key": "/no"})), "configuration.a.path"),
         (configuration(json!({"type": "vault", "path": "x"})), "configuration.a.type"),
         (configuration(json!({"type": "probe", "name": "x"})), "configuration.a.type"),
-        (Variables::read(object(json!({"a-b": 1})), None, &Fake), "configuration.a-b"),
-        (secrets(json!({"1": "x"})), "secrets.a.1"),
         (secrets(json!("plain")), "secrets.a"),
         (secrets(json!({"type": "env", "key": "TOKEN"})), "secrets.a"),
         (secrets(json!({"b": {"type": "vault", "path": "x"}})), "secrets.a.b.type"),
     ] {
         assert_eq!(result.unwrap_err().field, field);
     }
-    let daemon = Variables::read(object(json!({"a": {"type": "env", "key": "PORT"}})), None, &Nowhere);
+    let daemon = read(object(json!({"a": {"type": "env", "key": "PORT"}})), None, &Nowhere);
     assert!(daemon.unwrap_err().problem.contains("chaosctl"));
 }
 
@@ -163,10 +171,31 @@ fn what_is_outside_can_be_put_into_the_document_for_a_reader_that_has_nothing() 
     inline(document.as_object_mut().unwrap(), &Fake).unwrap();
     assert_eq!(document["configuration"], json!({"port": 8080, "host": "::1"}));
     assert_eq!(document["secrets"], json!({"db": {"password": "two\nlines"}}));
-    let read = Variables::read(
-        object(document["configuration"].clone()),
-        object(document["secrets"].clone()),
-        &Nowhere,
-    );
+    let read = read(object(document["configuration"].clone()), object(document["secrets"].clone()), &Nowhere);
     assert_eq!(read.unwrap().hide("two\nlines"), "***");
+}
+
+#[test]
+fn a_name_that_nobody_uses_may_be_any_and_one_that_is_used_is_a_name() {
+    let odd = read(object(json!({"some-service": "x", "1": 2})), None, &Nowhere).unwrap();
+    let put = |text: &str| {
+        let mut value = json!(text);
+        odd.substitute("at", &mut value, Use::Probe, &Room::default()).map(|()| value)
+    };
+    assert!(put("${some-service}").unwrap_err().problem.contains("rename it"));
+    // Of others nothing is known: it is the text itself, as for Chaos Toolkit.
+    assert_eq!(put("${other-service}").unwrap(), "${other-service}");
+}
+
+#[test]
+fn every_value_that_cannot_be_read_is_named_once_and_not_again_where_it_is_used() {
+    let problems = Problems::default();
+    let absent = |key: &str| json!({"type": "env", "key": key});
+    let variables =
+        Variables::read(object(json!({"a": absent("A"), "b": absent("B")})), None, &Nowhere, &problems);
+    let used = variables.substitute("url", &mut json!("http://${a}:${b}"), Use::Probe, &Room::default());
+    problems.keep(used);
+    let fields: Vec<_> = problems.into_vec().into_iter().map(|error| (error.field, error.code)).collect();
+    let unset = |name: &str| (format!("configuration.{name}.key"), Mistake::Unset);
+    assert_eq!(fields, [unset("a"), unset("b")]);
 }

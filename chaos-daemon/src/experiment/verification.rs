@@ -132,17 +132,22 @@ pub(super) async fn recovered(experiment: &Experiment, means: &Means<'_>) -> Res
 
 /// Takes the sample of an activity, for the record.
 pub(super) async fn record(experiment: &Experiment, index: usize, means: &Means<'_>) {
-    if let Some((activity, Deed::Probe(probe))) =
+    if let Some((activity, Deed::Probe { probe, right })) =
         experiment.method.get(index).map(|activity| (activity, &activity.deed))
     {
         let sample = means.prober.sample(probe).await;
-        means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, sample.ok, None);
-        let detail = experiment.variables.hide(&sample.detail);
+        let judged = match right {
+            Some(right) => right.1.judge_sample(right.0, &sample),
+            None if sample.ok => Ok(()),
+            None => Err(sample.detail.clone()),
+        };
+        means.recorder.sampled(&activity.name, (Role::Method, Stage::During), &sample, judged.is_ok(), None);
+        let detail = experiment.variables.hide(judged.as_ref().err().unwrap_or(&sample.detail));
         tracing::info!(
             caller = %means.caller,
             experiment = experiment.name,
             probe = activity.name,
-            ok = sample.ok,
+            ok = judged.is_ok(),
             detail,
             "sampled"
         );

@@ -180,7 +180,7 @@ fn probes(experiment: &Experiment) -> Vec<Sampled> {
     let guardrails = &experiment.guardrails;
     all.extend(guardrails.gates.iter().map(|gate| sampled(Role::Gate, &gate.name, &gate.probe)));
     all.extend(experiment.method.iter().filter_map(|activity| match &activity.deed {
-        Deed::Probe(probe) => Some(sampled(Role::Method, &activity.name, probe)),
+        Deed::Probe { probe, .. } => Some(sampled(Role::Method, &activity.name, probe)),
         _ => None,
     }));
     all.extend(guardrails.alerts.iter().map(|alert| sampled(Role::Alert, &alert.name, &alert.probe)));

@@ -270,7 +270,7 @@ impl Tool for RegisterExperiment {
         let mut properties = experiment_schema::properties();
         // What is deeper is in the schema of a document, which is a resource.
         properties.as_object_mut().into_iter().flatten().for_each(|(_, property)| shallow(property));
-        let mut input = object(properties, &["title", "steady-state-hypothesis", "method"]);
+        let mut input = object(properties, &["title", "method"]);
         input.insert("examples".to_owned(), json!([experiment_schema::example()]));
         input
     }

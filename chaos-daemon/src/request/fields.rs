@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::spec::SpecError;
+use crate::spec::{Mistake, SpecError};
 
 /// A JSON object at a path of the request; fields leave it as they are asked for.
 #[derive(Debug)]
@@ -39,7 +39,10 @@ impl Fields {
         let path = path.into();
         match value {
             Value::Object(object) => Ok(Self::new(path, object)),
-            other => Err(SpecError::new(path, format!("an object is needed here, not {}", kind(&other)))),
+            other => {
+                let problem = format!("an object is needed here, not {}", kind(&other));
+                Err(SpecError::new(path, problem).code(Mistake::WrongType))
+            }
         }
     }
 
@@ -62,7 +65,8 @@ impl Fields {
     ) -> Result<Option<T>, SpecError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         convert(value).map(Some).map_err(|value| {
-            SpecError::new(self.at(key), format!("{needed} is needed here, not {}", kind(&value)))
+            let problem = format!("{needed} is needed here, not {}", kind(&value));
+            SpecError::new(self.at(key), problem).code(Mistake::WrongType)
         })
     }
 
@@ -133,7 +137,8 @@ impl Fields {
     /// # Errors
     /// When it is missing; `example` says what to give.
     pub fn need<T>(&self, key: &str, value: Option<T>, example: &str) -> Result<T, SpecError> {
-        value.ok_or_else(|| SpecError::new(self.at(key), format!("missing: {example}")))
+        value
+            .ok_or_else(|| SpecError::new(self.at(key), format!("missing: {example}")).code(Mistake::Missing))
     }
 
     /// Ends the reading.
@@ -143,11 +148,23 @@ impl Fields {
     pub fn finish(self) -> Result<(), SpecError> {
         match self.object.keys().next() {
             None => Ok(()),
-            Some(unknown) => Err(SpecError::new(
-                self.at(unknown),
-                format!("not a field here: the fields are {}", self.asked.join(", ")),
-            )),
+            Some(unknown) => Err(self.unknown(unknown)),
         }
+    }
+
+    /// Ends the reading, and names every field that nobody asked for.
+    pub fn strangers(self) -> Vec<SpecError> {
+        self.object.keys().map(|unknown| self.unknown(unknown)).collect()
+    }
+
+    fn unknown(&self, key: &str) -> SpecError {
+        let problem = format!("not a field here: the fields are {}", self.asked.join(", "));
+        SpecError::new(self.at(key), problem).code(Mistake::UnknownField)
+    }
+
+    /// Leaves out what has no effect: these fields, and those that begin with `x-`, which are for anchors and for other programs.
+    pub fn leave_out(&mut self, keys: &[&str]) {
+        self.object.retain(|key, _| !key.starts_with("x-") && !keys.contains(&key.as_str()));
     }
 }
 

@@ -77,4 +77,4 @@ pub use share::Share;
 pub use sockets::SocketCalls;
 pub use target::{Direction, OnTargetGone, PortMatch, Protocol, TargetRequest};
 pub use traffic::Traffic;
-pub use units::{FaultName, Probability, SpecError};
+pub use units::{FaultName, Mistake, Probability, SpecError};

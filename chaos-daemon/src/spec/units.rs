@@ -25,12 +25,47 @@ pub struct SpecError {
     pub field: String,
     /// What is wrong with it, and what would be right.
     pub problem: String,
+    /// Which kind of mistake it is.
+    pub code: Mistake,
+}
+
+/// Kinds of mistakes, for programs that read them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mistake {
+    /// The value makes no sense there.
+    #[default]
+    Invalid,
+    /// The text is no document at all.
+    Syntax,
+    /// Something is not there that has to be.
+    Missing,
+    /// A field that nobody knows.
+    UnknownField,
+    /// A value of another type.
+    WrongType,
+    /// It makes sense, and is not supported here.
+    NotSupported,
+    /// A check that cannot fail, or cannot be met.
+    SaysNothing,
+    /// A name that the document does not declare.
+    Undeclared,
+    /// A value that is to come from outside, and is not there.
+    Unset,
+    /// What a conversion could not turn into anything.
+    Gap,
 }
 
 impl SpecError {
     /// An error about the value at `field`.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into() }
+        Self { field: field.into(), problem: problem.into(), code: Mistake::Invalid }
+    }
+
+    /// The same, of this kind.
+    #[must_use]
+    pub fn code(self, code: Mistake) -> Self {
+        Self { code, ..self }
     }
 }
 
