@@ -53,7 +53,7 @@ impl Experiment {
     /// # Errors
     /// Names the first part that is missing, wrong or not supported.
     pub fn parse(document: &Map<String, Value>, outside: &dyn Outside) -> Result<Self, SpecError> {
-        Self::check(document, outside).map_err(|problems| {
+        Self::understand(document, outside, Problems::new(true)).map_err(|problems| {
             problems.into_iter().next().unwrap_or_else(|| SpecError::new("", "makes no sense"))
         })
     }
@@ -63,15 +63,22 @@ impl Experiment {
     /// # Errors
     /// Names every part that is missing, wrong or not supported.
     pub fn check(document: &Map<String, Value>, outside: &dyn Outside) -> Result<Self, Vec<SpecError>> {
+        Self::understand(document, outside, Problems::new(false))
+    }
+
+    fn understand(
+        document: &Map<String, Value>,
+        outside: &dyn Outside,
+        problems: Problems,
+    ) -> Result<Self, Vec<SpecError>> {
         let mut fields = Fields::new("", document.clone());
-        let problems = Problems::default();
         let gaps = document.get(GAP).and_then(Value::as_array).into_iter().flatten();
         gaps.enumerate().for_each(|(index, why)| problems.note(gap(format!("{GAP}[{index}]"), why)));
         let configuration = problems.keep(fields.object("configuration")).flatten();
         let secrets = problems.keep(fields.object("secrets")).flatten();
         let variables = Variables::read(configuration, secrets, outside, &problems);
         let reader = Reader { variables: &variables, room: Room::default(), problems };
-        let parsed = read(fields, &reader);
+        let parsed = if reader.problems.is_full() { None } else { read(fields, &reader) };
         let problems = reader.problems.into_vec();
         match parsed.filter(|_| problems.is_empty()) {
             Some(parsed) => {
@@ -385,7 +392,8 @@ fn conditions(probes: &[Value], reader: &Reader<'_>) -> Option<Vec<Condition>> {
     let path = |index| format!("steady-state-hypothesis.probes[{index}]");
     let read = |(index, probe): (usize, &Value)| reader.condition(&path(index), probe.clone());
     // Each is looked at, whatever comes of those before it.
-    let read: Vec<_> = probes.iter().enumerate().map(read).collect();
+    let wanted = |_: &(usize, &Value)| !reader.problems.is_full();
+    let read: Vec<_> = probes.iter().enumerate().take_while(wanted).map(read).collect();
     read.into_iter().collect()
 }
 
@@ -398,6 +406,9 @@ fn method(method: &[Value], named: &Named<'_>, reader: &Reader<'_>) -> Option<Ve
     }
     let (mut activities, mut understood): (Vec<Activity>, bool) = (Vec::new(), true);
     for (index, activity) in method.iter().enumerate() {
+        if told.is_full() {
+            return None;
+        }
         let path = format!("method[{index}]");
         let read = named.resolve(&path, activity.clone(), reader);
         let Some(activity) = read.and_then(|(at, activity)| reader.activity(&at, activity)) else {

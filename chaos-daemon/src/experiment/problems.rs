@@ -44,16 +44,29 @@ const ADVICE: [&str; 28] = [
 ];
 
 /// What was found so far.
-#[derive(Debug, Default)]
-pub struct Problems(RefCell<Vec<SpecError>>);
+#[derive(Debug)]
+pub struct Problems {
+    found: RefCell<Vec<SpecError>>,
+    most: usize,
+}
 
 impl Problems {
+    /// All that there are, or with `only_first` the first of them.
+    pub fn new(only_first: bool) -> Self {
+        Self { found: RefCell::default(), most: if only_first { 1 } else { MOST } }
+    }
+
     /// Notes a problem, once.
     pub fn note(&self, error: SpecError) {
-        let mut found = self.0.borrow_mut();
-        if error.problem != UNREAD && found.len() < MOST && !found.contains(&error) {
+        let mut found = self.found.borrow_mut();
+        if error.problem != UNREAD && found.len() < self.most && !found.contains(&error) {
             found.push(error);
         }
+    }
+
+    /// Whether no other is wanted, so that nothing more needs to be looked at.
+    pub fn is_full(&self) -> bool {
+        self.found.borrow().len() >= self.most
     }
 
     /// The value, if there is one; what is wrong instead is noted.
@@ -63,12 +76,12 @@ impl Problems {
 
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
-        self.0.borrow().is_empty()
+        self.found.borrow().is_empty()
     }
 
     /// All of them, in the order in which they were found.
     pub fn into_vec(self) -> Vec<SpecError> {
-        self.0.into_inner()
+        self.found.into_inner()
     }
 }
 

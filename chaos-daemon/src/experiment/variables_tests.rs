@@ -33,7 +33,7 @@ fn read(
     secrets: Option<Map<String, Value>>,
     outside: &dyn Outside,
 ) -> Result<Variables, SpecError> {
-    let problems = Problems::default();
+    let problems = Problems::new(true);
     let variables = Variables::read(configuration, secrets, outside, &problems);
     problems.into_vec().into_iter().next().map_or(Ok(variables), Err)
 }
@@ -189,7 +189,7 @@ fn a_name_that_nobody_uses_may_be_any_and_one_that_is_used_is_a_name() {
 
 #[test]
 fn every_value_that_cannot_be_read_is_named_once_and_not_again_where_it_is_used() {
-    let problems = Problems::default();
+    let problems = Problems::new(false);
     let absent = |key: &str| json!({"type": "env", "key": key});
     let variables =
         Variables::read(object(json!({"a": absent("A"), "b": absent("B")})), None, &Nowhere, &problems);

@@ -110,8 +110,8 @@ fn what_is_looked_for_is_found_by_each_of_its_sides() {
 fn what_is_not_understood_any_more_is_listed_with_the_reason_and_nothing_of_its_text() {
     let mut broken = document("broken");
     broken["tags"] = json!(["hunter2"]);
-    broken["method"] = json!([]);
+    broken["method"] = json!([{"ref": "nobody"}]);
     let known = &known(&[broken])[0];
-    assert_eq!(known.experiment.as_ref().unwrap_err().field, "method");
+    assert_eq!(known.experiment.as_ref().unwrap_err().field, "method[0].ref");
     assert_eq!((known.title(), known.tags(), known.faults().len()), (String::new(), Vec::new(), 0));
 }

@@ -378,7 +378,7 @@ async fn a_plan_of_a_file_says_all_of_it_and_registers_and_does_nothing() {
     assert_eq!(refused.code, 2, "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stdout.contains("    refused: no interface nosuch0\n"), "{}", refused.stdout);
     let wrong = plan(&json!({"title": "planned"}), &[]).await;
-    assert!(wrong.code == 2 && wrong.stderr.contains("steady-state-hypothesis"), "{}", wrong.stderr);
+    assert!(wrong.code == 2 && wrong.stderr.contains("method: missing"), "{}", wrong.stderr);
     let status: Value =
         serde_json::from_str(&chaosctl(&server.socket, &["status", "--json"]).await.stdout).unwrap();
     assert_eq!((&status["registered_experiments"], &status["total_runs"]), (&json!(0), &json!(0)));
