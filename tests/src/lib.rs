@@ -6,6 +6,7 @@
 //! refuses a skip that its environment does not excuse. Which of them a VM runs, `xtask/src/vm/image.rs` lists.
 
 pub mod aftermath;
+mod agent;
 pub mod asked;
 pub mod bench;
 pub mod bpf;
@@ -43,6 +44,7 @@ pub mod runner;
 pub mod sabotage;
 pub mod sandbox;
 pub mod seccomp;
+pub mod shop;
 pub mod skip;
 pub mod soak;
 pub mod stall;

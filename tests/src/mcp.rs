@@ -94,6 +94,16 @@ impl Mcp {
         let tools = self.runtime.block_on(bounded("tools/list", self.client.list_all_tools()))?;
         Ok(tools.into_iter().map(|tool| tool.name.into_owned()).collect())
     }
+
+    /// The tools on offer, as a model is told of them.
+    ///
+    /// # Errors
+    /// When the protocol fails.
+    pub fn tool_list(&self) -> Result<Value> {
+        let tools = self.runtime.block_on(bounded("tools/list", self.client.list_all_tools()))?;
+        serde_json::to_value(tools)
+            .map_err(|error| Error::Mcp { what: "tools/list".into(), problem: error.to_string() })
+    }
 }
 
 async fn bounded<T, E: std::fmt::Display>(

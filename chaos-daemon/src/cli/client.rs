@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::net::UnixStream;
 
+use super::words::in_shell;
 use crate::mcp::judge::{Calls, Judgement, METHOD, ToolCall};
 use crate::mcp::results::Failure;
 
@@ -127,10 +128,18 @@ impl Refusal {
         match self.error {
             Some(Why::Failure(failure)) if !failure.message.is_empty() => failure,
             Some(Why::Failure(failure)) => Failure { message: silent(), ..failure },
-            Some(Why::Words(message)) => {
-                Failure { code: self.error_code.unwrap_or_default(), message, hint: self.hint }
-            }
-            None => Failure { code: self.error_code.unwrap_or_default(), message: silent(), hint: self.hint },
+            Some(Why::Words(message)) => Failure {
+                code: self.error_code.unwrap_or_default(),
+                message,
+                hint: self.hint,
+                ..Failure::default()
+            },
+            None => Failure {
+                code: self.error_code.unwrap_or_default(),
+                message: silent(),
+                hint: self.hint,
+                ..Failure::default()
+            },
         }
     }
 }
@@ -186,7 +195,8 @@ impl Client {
             return Ok(answer);
         }
         let refusal = Refusal::deserialize(&answer).unwrap_or_default();
-        let Failure { code, message, hint } = refusal.failure(tool);
+        let Failure { code, message, hint, .. } = refusal.failure(tool);
+        let hint = hint.map(|hint| in_shell(&hint));
         Err(ClientError::Refused { code, message, hint, answer })
     }
 

@@ -29,6 +29,7 @@ use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::search::{self, SearchArgs};
 use super::validate::{self, ValidateArgs};
+use super::words::in_shell;
 use super::{bridge, claude_md, document, history, runs, sample, show, watch};
 use crate::experiment::schema;
 use crate::host::words;
@@ -543,7 +544,9 @@ async fn experiment(client: &Client, command: &ExperimentCommand) -> Result<Done
 /// Asks for something that is answered in a sentence.
 async fn said(client: &Client, tool: &'static str, arguments: Value) -> Result<Done, Failure> {
     let answer = client.ask(tool, object(arguments)).await?;
-    Ok(Done::shown(answer, |Sentence { message }| format!("{}\n", message.as_deref().unwrap_or("done"))))
+    Ok(Done::shown(answer, |Sentence { message }| {
+        format!("{}\n", in_shell(message.as_deref().unwrap_or("done")))
+    }))
 }
 
 /// What several tools say, among other things.

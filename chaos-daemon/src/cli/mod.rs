@@ -30,6 +30,7 @@ mod show;
 mod validate;
 mod watch;
 mod whole_file;
+mod words;
 
 pub use ctl::main as chaosctl;
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::duration;
+use super::words::in_shell;
 use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
 use crate::experiment::role::Stage;
@@ -237,7 +238,7 @@ pub(super) fn run(answer: &RunOutput) -> String {
         line!(out, "  {text}");
     }
     if let Some(next) = &answer.next {
-        line!(out, "  next: {next}");
+        line!(out, "  next: {}", in_shell(next));
     }
     out
 }

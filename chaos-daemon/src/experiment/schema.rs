@@ -172,7 +172,7 @@ pub fn examples_of_probes() -> Value {
         ["probe", "tcp", "127.0.0.1:5432"],
         ["probe", "tls", "payment.example.org:443", "--min", 14],
         ["probe", "latency", "--http", "http://127.0.0.1:8080/", "--max", 200],
-        ["probe", "series", "--tcp", "127.0.0.1:80", "--max", 5],
+        ["probe", "series", "--http", "http://127.0.0.1:8080/", "--samples", 10, "--max", 5],
         ["probe", "http", "https://127.0.0.1:8443/health", "--ca-file", "/etc/ssl/payment-ca.pem"],
         ["probe", "dns", "db.example.org"],
         ["probe", "mcp", "http://127.0.0.1:8000/mcp"],

@@ -12,7 +12,7 @@ use crate::request::fields::Fields;
 use crate::spec::{Share, SpecError};
 
 /// The stages when a document names none, in percent; and those that a document which names its own may not leave out.
-const STAGES: [u8; 4] = [10, 25, 50, 100];
+pub const STAGES: [u8; 4] = [10, 25, 50, 100];
 /// The most stages of one document.
 const MOST_STAGES: usize = 10;
 

@@ -216,8 +216,14 @@ fn after_each_run_the_next_stage_is_named() {
         let history: Vec<_> = history.iter().map(|(percent, verdict)| (stage(*percent), *verdict)).collect();
         next(&experiment, &history, history.last().unwrap().1).unwrap()
     };
-    assert_eq!(next(&[(10, Held)]), "stage 20 % is due: chaosctl run \"workers die\" --stage 20");
-    assert_eq!(next(&[(10, Deviated)]), "stage 10 % is due again: chaosctl run \"workers die\" --stage 10");
+    assert_eq!(
+        next(&[(10, Held)]),
+        "stage 20 % is due: chaos_run_experiment of \"workers die\" with stage 20"
+    );
+    assert_eq!(
+        next(&[(10, Deviated)]),
+        "stage 10 % is due again: chaos_run_experiment of \"workers die\" with stage 10"
+    );
     assert_eq!(
         next(&[(10, Held), (10, Held), (10, Held)]),
         next(&[(10, Held)]),

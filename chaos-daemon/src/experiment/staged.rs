@@ -36,7 +36,11 @@ pub fn next(experiment: &Experiment, history: &[Step], verdict: Verdict) -> Opti
     let due = radius.due(history, None).ok()?.stage;
     let again = history.iter().any(|(stage, _)| *stage == due);
     let again = if again { " again" } else { "" };
-    Some(format!("{due} is due{again}: chaosctl run {:?} --stage {}", experiment.name, due.percent()))
+    Some(format!(
+        "{due} is due{again}: chaos_run_experiment of {:?} with stage {}",
+        experiment.name,
+        due.percent()
+    ))
 }
 
 /// How an experiment could ask for more, in the order of what is seen soonest.

@@ -32,6 +32,12 @@ impl Usage {
     }
 }
 
+/// How long this process has run; `None` when its entry in /proc cannot be read.
+pub fn own_age() -> Option<Duration> {
+    let started = Process::myself().and_then(|me| me.stat()).ok()?.starttime;
+    Some(age(started, procfs::ticks_per_second(), boot_time_ns()))
+}
+
 /// From the clock tick since boot at which it started to now.
 fn age(started: u64, ticks_per_second: u64, now_ns: u64) -> Duration {
     let (whole, rest) = (started / ticks_per_second, started % ticks_per_second);

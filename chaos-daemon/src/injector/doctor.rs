@@ -1,6 +1,7 @@
 //! What this kernel can do, and what of ours lies about.
 
 use super::aside::Places;
+use super::health;
 use super::state::Injector;
 use crate::fault::{Attach, lacks, parts, remedy};
 use crate::host::{Facts, Lack};
@@ -28,8 +29,12 @@ pub(super) async fn report(injector: &Injector, caller: Caller) -> Result<Doctor
     let facts = injector.facts_met();
     // Some of it is found out by loading programs.
     let met = facts.clone();
-    let abilities = move || Ok(FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect());
-    let faults = PLACES_OF_KERNEL.look(caller.into(), abilities).await?;
+    let state = injector.site.audit.clone();
+    let look = move || {
+        let faults: Vec<_> = FAULT_TYPES.iter().map(|kind| ability(*kind, &met)).collect();
+        Ok((faults, health::facts(&state)))
+    };
+    let (faults, health) = PLACES_OF_KERNEL.look(caller.into(), look).await?;
     let guard = injector.look_at_guard().await;
     let attach = match injector.site.attach {
         Attach::Tcx => "tcx links",
@@ -60,7 +65,10 @@ pub(super) async fn report(injector: &Injector, caller: Caller) -> Result<Doctor
             ),
             ("policy".to_owned(), injector.policy().digest.clone()),
             ("lease window".to_owned(), format!("{:?}", super::state::LEASE_WINDOW)),
-        ],
+        ]
+        .into_iter()
+        .chain(health)
+        .collect(),
         residue,
     })
 }

@@ -32,7 +32,7 @@ pub(super) fn refuse_in_the_way(
     if let Some(other) = injector.first(|active| takes_down(active.fault_type)) {
         let other = other.shown_to(caller);
         return Err(ApiError::new(ErrorCode::LimitReached, format!("fault {other} takes this host down"))
-            .hint(format!("`chaosctl stop {other}` prevents it, if it is not too late")));
+            .hint(format!("chaos_stop with fault_name {other} prevents it, if it is not too late")));
     }
     if !takes_down(fault_type) {
         return Ok(());

@@ -82,7 +82,11 @@ pub(super) async fn look(
         Question::Act(_) | Question::Naming(_) | Question::Kubeconfig(_) | Question::Credential { .. } => {
             policy.answer(who, &question, Timestamp::now())
         }
-        Question::Experiment(_) | Question::Named { .. } | Question::Fault { .. } | Question::Rules => {
+        Question::Experiment(_)
+        | Question::Named { .. }
+        | Question::Fault { .. }
+        | Question::Rules
+        | Question::Leave => {
             // What a document says may be long, and a policy may have many patterns.
             let (policy, who) = (policy.clone(), who.clone());
             aside((caller, ticket), move || policy.answer(&who, &question, Timestamp::now())).await

@@ -13,6 +13,7 @@ pub mod doctor;
 mod down;
 mod facts;
 mod follow;
+mod health;
 pub mod holders;
 mod host_targets;
 pub mod inject;

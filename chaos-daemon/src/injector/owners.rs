@@ -27,7 +27,7 @@ pub(super) fn to_end(
 fn another_is_meant(name: &FaultName, own: Owner, others: &[QualifiedName]) -> ApiError {
     let owners: Vec<_> = others.iter().map(|other| other.owner.to_string()).collect();
     let commands: Vec<_> =
-        others.iter().map(|other| format!("`chaosctl stop {}`", other.shown_to(own))).collect();
+        others.iter().map(|other| format!("chaos_stop with fault_name {}", other.shown_to(own))).collect();
     let text = format!(
         "you have no fault {name}: the one that is active is of {}; nothing was ended",
         owners.join(" and of ")
@@ -148,9 +148,14 @@ mod tests {
         let error = another_is_meant(&name, TWO, &others);
         assert!(error.message.contains("is of uid 1001 and of vsock context 1001"), "{error}");
         let hint = error.hint.unwrap();
-        assert!(hint.contains("`chaosctl stop 1001/slow` or `chaosctl stop vsock:1001/slow`"), "{hint}");
+        assert!(
+            hint.contains(
+                "chaos_stop with fault_name 1001/slow or chaos_stop with fault_name vsock:1001/slow"
+            ),
+            "{hint}"
+        );
         let roots = [QualifiedName::new(Owner::ROOT, name.clone())];
         let hint = another_is_meant(&name, TWO, &roots).hint.unwrap();
-        assert!(hint.contains("`chaosctl stop 0/slow`"), "{hint}");
+        assert!(hint.contains("chaos_stop with fault_name 0/slow"), "{hint}");
     }
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, RunOutput, says_its_error};
+use super::results::{Failure, RunOutput, RunState, says_its_error};
 use super::schema::{object, text};
 use super::tool::{Call, Hints, Output, Tool};
 use crate::experiment::driver::residue;
@@ -141,8 +141,9 @@ async fn stop(
     };
     if !schedules.is_empty() {
         let names = schedules.join(", ");
-        message
-            .push_str(&format!("; schedules start runs again, until chaosctl schedule pause --all: {names}"));
+        message.push_str(&format!(
+            "; schedules start runs again, until chaos_schedule with action \"pause\": {names}"
+        ));
     }
     let error = error.as_ref().map(Failure::from);
     Ok(StopOutput { stopped, schedules, message, error, ..StopOutput::default() })
@@ -171,7 +172,8 @@ async fn stop_run(service: &Service, which: &Which, caller: Caller) -> Result<St
         (_, Some(_)) => None,
     };
     let error = error.as_ref().map(Failure::from);
-    let runs = vec![RunOutput::of(result, owner, caller.owner())];
+    let state = if result.verdict.is_some() { RunState::Ended } else { RunState::Running };
+    let runs = vec![RunOutput { state, ..RunOutput::of(result, owner, caller.owner()) }];
     Ok(StopOutput { runs, message, error, ..StopOutput::default() })
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::inject::{digest_property, idempotency_key, key_property};
 use super::plan::PlanOutput;
-use super::results::{Failure, RunOutput, says_its_error};
+use super::results::{Failure, RunOutput, RunState, says_its_error};
 use super::schema::{object, shallow, text};
 use super::tool::{Call, Hints, Output, Tool};
 use super::waiting::{Asker, LONGEST_WAIT, wait_property, wait_seconds};
@@ -129,7 +129,11 @@ async fn run(Call { service, caller, arguments, asker, .. }: Call<'_>) -> Result
 async fn outcome(run: &Run, wait: Duration, asker: &Asker, viewer: Owner) -> Result<RunOutput, ApiError> {
     let result = match asker.until_ended(run, wait, viewer).await {
         Some(ended) => ended?,
-        None => run.so_far("still running: chaos_get_run with wait_seconds waits for its end"),
+        None => {
+            let so_far = run.so_far("still running: chaos_get_run with wait_seconds waits for its end");
+            let state = RunState::Running;
+            return Ok(RunOutput { state, ..RunOutput::of(so_far, run.owner, viewer) });
+        }
     };
     Ok(RunOutput::of(result, run.owner, viewer))
 }
@@ -214,6 +218,7 @@ impl From<DryRun> for RunOutput {
         let impact: Vec<_> = planned().map(|(_, impact)| impact.clone()).collect();
         Self {
             dry_run: Some(true),
+            state: RunState::Planned,
             packets_affected: None,
             digest: Some(digest),
             plan_digest,

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::results::{Failure, RunOutput, RunningView, says_its_error};
+use super::results::{Failure, RunOutput, RunState, RunningView, says_its_error};
 use super::schema::{object, text};
 use super::status::meant;
 use super::tool::{Call, Hints, Output, Tool};
@@ -121,7 +121,7 @@ impl Tool for GetRun {
 
     fn failed(arguments: &Map<String, Value>, error: &ApiError) -> RunDetails {
         let run_id = arguments.get("run_id").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let run = RunOutput { run_id, ..RunOutput::default() };
+        let run = RunOutput { run_id, state: RunState::Refused, ..RunOutput::default() };
         RunDetails { run, ..RunDetails::refused(error) }
     }
 }
@@ -285,12 +285,14 @@ impl RunDetails {
 
     /// What `viewer` sees of a run that goes on.
     fn of_running(run: &Run, viewer: Owner) -> Self {
+        let so_far = Self::of(run.recorded_so_far("still running"), viewer);
         Self {
             ended: false,
+            run: RunOutput { state: RunState::Running, ..so_far.run },
             running: Some(RunningView::of(run, viewer)),
             // What it is made of is not all there yet.
             resiliency: None,
-            ..Self::of(run.recorded_so_far("still running"), viewer)
+            ..so_far
         }
     }
 
@@ -392,9 +394,8 @@ impl Tool for Statistics {
         if let Some(properties) = properties.as_object_mut() {
             properties.remove("limit");
             // As those of chaos_list_runs.
-            properties
-                .values_mut()
-                .for_each(|property| drop(property.as_object_mut().map(|it| it.remove("description"))));
+            let only_kind = |property: &mut Value| *property = json!({"type": property["type"]});
+            properties.values_mut().for_each(only_kind);
         }
         object(properties, &[])
     }

@@ -44,7 +44,6 @@ impl Tool for InjectFault {
         let mut properties = params::of_fault();
         properties["action"] = json!({
             "type": "string", "enum": ["register", "inject", "remove"],
-            "description": "register stores the fault, inject triggers a registered one, remove ends and forgets it.",
         });
         properties["idempotency_key"] = key_property(
             "For inject: one with the key of an earlier one injects nothing, and is answered with what that did.",

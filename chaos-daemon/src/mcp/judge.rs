@@ -22,8 +22,8 @@ use crate::request::facts::Question;
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller, ErrorCode};
 use crate::server::registry::Document;
-use crate::server::service::{Service, about, beginning};
-use crate::spec::{FaultRequest, GivenName, SpecError};
+use crate::server::service::{Service, about, beginning, no_probe};
+use crate::spec::{FaultRequest, GivenName};
 
 /// The request of a client that wants to know. It is none of the protocol's, and no tool: a model has no use for it.
 pub(crate) const METHOD: &str = "chaos/judge";
@@ -69,6 +69,8 @@ impl ToolCall {
             | "chaos_list_experiments"
             | "chaos_list_runs"
             | "chaos_describe_experiment"
+            | "chaos_node"
+            | "chaos_report"
             | "chaos_statistics" => Act::Look,
             "chaos_stop" => Act::End,
             "chaos_targets" | "chaos_advise" => Act::Plan,
@@ -288,7 +290,7 @@ impl<C: Court> Hearing<'_, C> {
 
     async fn probe(&self, words: &[String]) -> Result<(), ApiError> {
         self.court.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }).await?;
-        let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
+        let probe = arguments::read(words).map_err(|problem| no_probe(words, problem))?;
         match needed_leave(&probe.check) {
             Some(question) => self.court.ask(question).await,
             None => Ok(()),

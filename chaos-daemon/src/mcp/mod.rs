@@ -9,9 +9,12 @@ pub(crate) mod experiment;
 pub(crate) mod history;
 mod inject;
 pub(crate) mod judge;
+mod node;
 mod params;
 pub(crate) mod plan;
 pub(crate) mod probe;
+mod prompts;
+mod report;
 mod resources;
 pub(crate) mod results;
 pub(crate) mod schedule;
@@ -32,11 +35,11 @@ use std::time::Duration;
 
 use chaos_audit::{Kind, Record};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestMethod, CompleteRequestParams,
-    CompleteResult, CustomRequest, CustomResult, Implementation, ListPromptsRequestMethod, ListPromptsResult,
-    ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
-    SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
+    CustomRequest, CustomResult, GetPromptRequestParams, GetPromptResponse, Implementation,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use rmcp::{ErrorData, ServerHandler, ServiceExt};
@@ -70,17 +73,26 @@ pub const OPENING_LIMIT: Duration = Duration::from_secs(30);
 /// Where a client says which trace a call is part of.
 const TRACE: &str = "traceparent";
 
-const INSTRUCTIONS: &str = "chaos-daemon injects real faults (latency, dropped or reset packets, network partitions, \
-failing connections, CPU load, killed or paused processes) into the Linux host it runs on. Every fault ends by itself at its duration, and at once with chaos_stop.\n\
-Use: chaos_doctor says what this host can do; chaos_targets what can be aimed at; chaos_plan shows what a fault would do without doing it; \
-chaos_inject_fault registers, injects and removes a fault by name; chaos_status shows what is active and what it has \
-met; chaos_register_experiment and chaos_run_experiment wrap one fault into steady-state checks; chaos_list_experiments and chaos_describe_experiment tell of them; chaos_get_run with wait_seconds waits for the end of a run; chaos_schedule has an experiment run at \
-times by itself; chaos_search finds the mildest faults at which one fails; chaos_advise says which service to try next; chaos_probe takes one sample.\n\
-Safety: name the narrowest target that serves (interface, unit, cidr, port; exe, share), keep durations short, and never inject into a \
-host whose users have not agreed. The probability of a registered fault is rolled once per inject (default 0.1): \
-was_triggered=false means that nothing was done. The resource chaos://schema/experiment is the schema of an experiment, \
-chaos://policy what to keep to on this host, \
-chaos://fault/NAME what a type of fault does and needs, and who undoes it, chaos://run/RUN_ID a run, to which one can subscribe.";
+const INSTRUCTIONS: &str = "chaos-daemon injects real faults (slow, lost or refused packets, partitions, failing calls, load, killed or paused \
+processes) into the Linux host it runs on. Every fault ends by itself, and at once with chaos_stop.\n\
+The way:\n\
+1. Find: chaos_node says who you are, what you may, what this kernel can, and what to aim at; more: chaos_targets, chaos_advise, chaos_probe.\n\
+2. Plan: take a built-in experiment (chaos_describe_experiment), put in the names of this host and a gate with a number, and give it to \
+chaos_plan_experiment. A single fault: chaos_plan.\n\
+3. Register: chaos_register_experiment. A single fault: chaos_inject_fault.\n\
+4. Run: chaos_run_experiment, with the plan_digest.\n\
+5. Follow: chaos_get_run with wait_seconds, chaos_status. A run whose state is running has not failed.\n\
+6. Report: chaos_report. Later: chaos_list_runs, chaos_statistics, chaos_schedule, chaos_search.\n\
+Name the narrowest target that serves, and keep faults short. Never inject into a host whose users have not agreed. A registered \
+probability is rolled once per inject: was_triggered=false means that nothing was done. An error has a hint; retryable says whether the same call may \
+succeed later.\n\
+Resources: chaos://schema/experiment, chaos://policy, chaos://fault/TYPE, chaos://probe/KIND, chaos://run/RUN_ID, chaos://report/RUN_ID.html.";
+
+/// The names of all tools.
+#[cfg(test)]
+pub(crate) fn tool_names() -> Vec<&'static str> {
+    tools::TOOLS.iter().map(|tool| tool.name).collect()
+}
 
 /// Serves MCP until the injector is gone.
 ///
@@ -213,6 +225,8 @@ impl ServerHandler for Handler {
                 .enable_tools()
                 .enable_resources()
                 .enable_resources_subscribe()
+                .enable_prompts()
+                .enable_completions()
                 .build(),
         )
         .with_server_info(Implementation::new("chaos-daemon", env!("CARGO_PKG_VERSION")))
@@ -267,6 +281,10 @@ impl ServerHandler for Handler {
         if request.uri == resources::RULES {
             let _place = place()?;
             return resources::read_rules(&self.service).await.map(Into::into);
+        }
+        if let Some(run_id) = resources::reported(&request.uri) {
+            let (_place, owner) = (place()?, self.caller.owner());
+            return resources::read_report(&self.service, &request.uri, run_id, owner).await.map(Into::into);
         }
         let Some(run_id) = resources::run_id(&request.uri) else {
             return resources::read(&request.uri).map(Into::into);
@@ -326,14 +344,13 @@ impl ServerHandler for Handler {
         self.subscriptions.listen(&self.service, &context).await
     }
 
-    // What is not offered is not there, rather than empty.
-
     async fn complete(
         &self,
-        _: CompleteRequestParams,
+        request: CompleteRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        Err(ErrorData::method_not_found::<CompleteRequestMethod>())
+        let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
+        prompts::complete(&self.service, &request.r#ref, &request.argument, self.caller.owner()).await
     }
 
     async fn list_prompts(
@@ -341,7 +358,15 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Err(ErrorData::method_not_found::<ListPromptsRequestMethod>())
+        Ok(prompts::list())
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        prompts::get(&request.name, request.arguments.as_ref()).map(Into::into)
     }
 }
 

@@ -10,11 +10,16 @@ use crate::spec::{FAULT_TYPES, FaultType, Probability, TargetRequest};
 pub(super) fn of_fault() -> Value {
     let types: Vec<_> = FAULT_TYPES.iter().map(|kind| kind.name()).collect();
     let takes = |kind: &FaultType| {
-        let mut names: Vec<_> = kind.parameters().iter().map(|parameter| parameter.name.as_str()).collect();
-        names.dedup();
-        format!("{}: {}", kind.name(), names.join(", "))
+        let mut names: Vec<_> = Vec::new();
+        // Each resource has its own of some.
+        for parameter in kind.parameters().iter().map(|parameter| parameter.name.as_str()) {
+            if !names.contains(&parameter) {
+                names.push(parameter);
+            }
+        }
+        (!names.is_empty()).then(|| format!("{}: {}", kind.name(), names.join(", ")))
     };
-    let parameters: Vec<_> = FAULT_TYPES.iter().map(takes).collect();
+    let parameters: Vec<_> = FAULT_TYPES.iter().filter_map(takes).collect();
     json!({
         "fault_name": {
             "type": "string", "minLength": 1, "maxLength": 81, "pattern": "^((vsock:)?[0-9]+/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$",

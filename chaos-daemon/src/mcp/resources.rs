@@ -11,9 +11,12 @@ use rmcp::model::{
 use serde_json::Value;
 
 use super::history;
+use super::report::{self, PAGE as PAGE_OF_REPORT, REPORT};
 use super::tools::TOOLS;
 use crate::experiment::{hub, schema};
 use crate::fault::profile::Profile;
+use crate::probe::KINDS;
+use crate::probe::arguments::usage;
 use crate::request::ErrorCode;
 use crate::server::service::Service;
 use crate::spec::{FAULT_TYPES, FaultType, Owner};
@@ -29,6 +32,10 @@ const FAULT: &str = "chaos://fault/";
 /// Where a run is found, before its handle.
 const RUN: &str = "chaos://run/";
 const PAGE: &str = "application/json";
+/// Where it stands how a probe of a kind is written, before its name.
+const PROBE: &str = "chaos://probe/";
+const TEXT: &str = "text/plain";
+const HTML: &str = "text/html";
 /// Where it stands what callers have to keep to.
 pub(super) const RULES: &str = "chaos://policy";
 const MARKDOWN: &str = "text/markdown";
@@ -73,20 +80,46 @@ pub(super) fn templates() -> ListResourceTemplatesResult {
         .with_title("JSON Schema of what a tool says")
         .with_description("With a sentence about every field; tools/list has an outline of it.")
         .with_mime_type(SCHEMA);
-    ListResourceTemplatesResult::with_all_items(vec![run, output])
+    let report = ResourceTemplate::new(format!("{REPORT}{{run_id}}{PAGE_OF_REPORT}"), "report")
+        .with_title("The report on a run")
+        .with_description("As a page with a chart, of a run that has ended, by its whole handle.")
+        .with_mime_type(HTML);
+    let probe = ResourceTemplate::new(format!("{PROBE}{{kind}}"), "probe")
+        .with_title("How a probe is written")
+        .with_description("The words and options of a kind of probe, for chaos_probe and for documents.")
+        .with_mime_type(TEXT);
+    let fault = ResourceTemplate::new(format!("{FAULT}{{fault_type}}"), "fault")
+        .with_title("A type of fault")
+        .with_description("What it does and needs, its parameters with their bounds, and who undoes it.")
+        .with_mime_type(PAGE);
+    ListResourceTemplatesResult::with_all_items(vec![run, output, report, probe, fault])
+}
+
+/// Whether there is a template of this address.
+pub(super) fn is_template(uri: &str) -> bool {
+    templates().resource_templates.iter().any(|template| template.uri_template == uri)
 }
 
 /// The handle of the run that `uri` is about, if it is about one.
 pub(super) fn run_id(uri: &str) -> Option<&str> {
-    let is_plain = |id: &&str| !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    uri.strip_prefix(RUN).filter(is_plain)
+    uri.strip_prefix(RUN).filter(|id| is_plain(id))
+}
+
+/// The handle of the run whose report `uri` is, if it is one.
+pub(super) fn reported(uri: &str) -> Option<&str> {
+    uri.strip_prefix(REPORT)?.strip_suffix(PAGE_OF_REPORT).filter(|id| is_plain(id))
+}
+
+fn is_plain(id: &str) -> bool {
+    !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// That nothing is there.
 pub(super) fn unknown(uri: &str) -> ErrorData {
     let text = format!(
-        "no resource {uri:?}: there are {EXPERIMENT}, {RULES}, {AUDIT}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, and for each \
-         run that goes on or is recorded {RUN}RUN_ID"
+        "no resource {uri:?}: there are {EXPERIMENT}, {RULES}, {AUDIT}, for each type of fault {FAULT}NAME, for each tool {OUTPUT}TOOL, for each \
+         kind of probe {PROBE}KIND, for each run that goes on or is recorded {RUN}RUN_ID, and for each that has ended \
+         {REPORT}RUN_ID{PAGE_OF_REPORT}"
     );
     ErrorData::resource_not_found(text, None)
 }
@@ -112,6 +145,20 @@ pub(super) async fn read_run(
     }
 }
 
+/// The report on the run at `uri`.
+pub(super) async fn read_report(
+    service: &Service,
+    uri: &str,
+    run_id: &str,
+    viewer: Owner,
+) -> Result<ReadResourceResult, ErrorData> {
+    match report::page(service, run_id, viewer).await {
+        Ok(text) => Ok(contents(text, uri, HTML)),
+        Err(error) if error.code == ErrorCode::RunNotFound => Err(unknown(uri)),
+        Err(error) => Err(ErrorData::internal_error(error.in_full(), None)),
+    }
+}
+
 /// What callers have to keep to.
 pub(super) async fn read_rules(service: &Service) -> Result<ReadResourceResult, ErrorData> {
     let rules = service.rules().await;
@@ -132,6 +179,10 @@ pub(super) fn read(uri: &str) -> Result<ReadResourceResult, ErrorData> {
     static OUTPUTS: LazyLock<BTreeMap<&str, String>> = LazyLock::new(|| {
         TOOLS.iter().map(|tool| (tool.name, format!("{:#}", Value::Object((tool.output)())))).collect()
     });
+    if let Some(kind) = uri.strip_prefix(PROBE) {
+        let kind = KINDS.iter().find(|known| **known == kind).ok_or_else(|| unknown(uri))?;
+        return Ok(contents(usage(Some(kind)), uri, TEXT));
+    }
     if let Some(tool) = uri.strip_prefix(OUTPUT) {
         let text = OUTPUTS.get(tool).ok_or_else(|| unknown(uri))?;
         return Ok(contents(text.clone(), uri, SCHEMA));

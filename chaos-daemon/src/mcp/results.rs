@@ -47,6 +47,13 @@ pub(crate) struct Failure {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+    /// Whether the same call may succeed later, without being changed.
+    pub(crate) retryable: bool,
+}
+
+/// What to do about an error.
+fn advice(error: &ApiError) -> String {
+    error.hint.clone().unwrap_or_else(|| error.code.advice().to_owned())
 }
 
 /// A word of the protocol, as text.
@@ -59,7 +66,12 @@ pub(crate) fn word(value: impl Serialize) -> String {
 
 impl From<&ApiError> for Failure {
     fn from(error: &ApiError) -> Self {
-        Self { code: word(error.code), message: error.message.clone(), hint: error.hint.clone() }
+        Self {
+            code: word(error.code),
+            message: error.message.clone(),
+            hint: Some(advice(error)),
+            retryable: error.code.is_retryable(),
+        }
     }
 }
 
@@ -224,6 +236,18 @@ pub(super) fn lifetime(class: LifetimeClass) -> String {
     word(class)
 }
 
+/// Where a run is. One that goes on says nothing of how it ends. Planned is what was not begun, and refused what was neither begun nor
+/// found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunState {
+    Running,
+    #[default]
+    Ended,
+    Planned,
+    Refused,
+}
+
 /// One result of an experiment, and the result of `chaos_run_experiment`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -235,7 +259,9 @@ pub(crate) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) owner: Option<String>,
-    /// Whether its verdict is held.
+    /// Whether it goes on, has ended, was planned alone, or was not begun.
+    pub(crate) state: RunState,
+    /// Whether its verdict is held; of a run that goes on it is false.
     pub(crate) success: bool,
     /// Steady state verified before the action. False, too, if it is not to be verified then, see verified.
     pub(crate) steady_state_before: bool,
@@ -342,6 +368,10 @@ pub(crate) struct RunOutput {
     #[schemars(with = "String")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) hint: Option<String>,
+    /// Whether the same call may succeed later, without being changed.
+    #[schemars(with = "bool")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) retryable: Option<bool>,
 }
 
 impl RunOutput {
@@ -386,7 +416,9 @@ impl Output for RunOutput {
         Self {
             error: Some(error.message.clone()),
             error_code: Some(word(error.code)),
-            hint: error.hint.clone(),
+            hint: Some(advice(error)),
+            retryable: Some(error.code.is_retryable()),
+            state: RunState::Refused,
             started_at: now(),
             ..Self::default()
         }

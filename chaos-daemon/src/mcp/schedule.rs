@@ -79,15 +79,6 @@ impl Tool for Scheduling {
     type Output = ScheduleOutput;
 
     fn input() -> JsonObject {
-        let window = json!({"type": "object", "additionalProperties": false, "properties": {
-            "days": text("E.g. \"mon-fri\" or \"sat,sun\"; every day without it."),
-            "dates": text("In place of days: \"2026-12-24\", \"12-25\" of every year, or a range, \"2026-12-24..2027-01-01\"; whole \
-                days without from and to."),
-            "from": text("E.g. \"09:00\"; needed without dates."),
-            "to": text("E.g. \"17:00\" or \"24:00\"; on the next day if that is before from."),
-        }});
-        let windows =
-            |description: &str| json!({"type": "array", "items": window, "description": description});
         let properties = json!({
             "action": {"type": "string", "enum": ["set", "list", "pause", "resume", "delete"], "description": "set makes a \
                 schedule, in place of any of yours of the same name; list, pause and resume take one, or all of yours."},
@@ -96,10 +87,8 @@ impl Tool for Scheduling {
             "cron": text("set: minute, hour, day of the month, month, day of the week, e.g. \"0 10 * * 1-5\"."),
             "time_zone": {"type": "string", "default": "UTC",
                 "description": "set: IANA name, e.g. \"Europe/Berlin\"."},
-            "windows": {"type": "object", "additionalProperties": false, "description": "set: when it may fire.", "properties": {
-                "only": windows("Within one of these only, e.g. business hours."),
-                "never": {"type": "array", "items": {"type": "object"}, "description": "Never within these, as in only, e.g. holidays."},
-            }},
+            "windows": {"type": "object", "description": "set: when it may fire: {only: [...], never: [...]} of {days: \"mon-fri\", \
+                from: \"09:00\", to: \"17:00\"}, or of {dates: \"2026-12-24..2027-01-01\"}, with from and to if not for whole days."},
             "jitter_seconds": {"type": "integer", "minimum": 0, "maximum": LONGEST_JITTER, "default": 0,
                 "description": "set: each firing comes up to so many seconds later, by chance."},
             "seed": {"type": "integer", "minimum": 0, "maximum": u32::MAX,

@@ -39,7 +39,8 @@ pub(super) fn outline(schema: &JsonObject) -> JsonObject {
         .collect();
     let property = |(name, property): (&String, &Value)| {
         let mut short = property.as_object().map(only_kind).unwrap_or_default();
-        if let Some(Value::Object(items)) = property.get("items") {
+        // Of objects there is no more to say without saying what is in them.
+        if let Some(Value::Object(items)) = property.get("items").filter(|items| items["type"] != "object") {
             short.insert("items".to_owned(), Value::Object(only_kind(items)));
         }
         (name.clone(), Value::Object(short))
@@ -132,7 +133,8 @@ mod tests {
 
     #[test]
     fn an_outline_has_each_field_that_is_always_there_with_its_type_and_no_words() {
-        let Value::Object(schema) = json!({"type": "object", "required": ["runs", "error"], "properties": {
+        let Value::Object(schema) = json!({"type": "object", "required": ["runs", "names", "error"], "properties": {
+            "names": {"type": "array", "description": "All.", "items": {"type": "string", "description": "One."}},
             "error": {"description": "Why.", "anyOf": [{"type": "string"}, {"type": "null"}]},
             "note": {"type": "object", "description": "More.", "properties": {"a": {"type": "string"}}},
             "runs": {"type": "array", "description": "All.", "items": {"type": "object", "required": ["id"],
@@ -142,9 +144,10 @@ mod tests {
         };
         assert_eq!(
             Value::Object(outline(&schema)),
-            json!({"type": "object", "required": ["runs", "error"], "properties": {
+            json!({"type": "object", "required": ["runs", "names", "error"], "properties": {
                 "error": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                "runs": {"type": "array", "items": {"type": "object"}},
+                "names": {"type": "array", "items": {"type": "string"}},
+                "runs": {"type": "array"},
             }})
         );
     }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 use super::deeds::Deed;
 use super::tool::{Call, Hints, Output, Tool};
 use super::{
-    advise, catalogue, control, describe, experiment, history, inject, plan, probe, schedule, schema, search,
-    status, targets,
+    advise, catalogue, control, describe, experiment, history, inject, node, plan, probe, report, schedule,
+    schema, search, status, targets,
 };
 use crate::request::{ApiError, Caller};
 
@@ -23,10 +23,12 @@ pub(super) const TOOLS: &[Entry] = &[
     entry::<inject::InjectFault>(),
     entry::<catalogue::ListExperiments>(),
     entry::<history::ListRuns>(),
+    entry::<node::AboutNode>(),
     entry::<plan::Plan>(),
     entry::<experiment::PlanExperiment>(),
     entry::<probe::Probe>(),
     entry::<experiment::RegisterExperiment>(),
+    entry::<report::Report>(),
     entry::<experiment::RunExperiment>(),
     entry::<schedule::Scheduling>(),
     entry::<search::Searching>(),

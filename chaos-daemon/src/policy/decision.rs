@@ -210,15 +210,25 @@ impl Policy {
         .hint("remove one first, or wait until one ends")
     }
 
-    fn admit_type(&self, fault: &Fault) -> Result<(), Refusal> {
-        let fault_type = fault.fault_type;
+    /// Decides whether faults of a type may be at all.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub(super) fn admit_kind(&self, fault_type: FaultType) -> Result<(), Refusal> {
         if !self.allows(fault_type) {
             return Err(self.no_type(fault_type, format!("{} is not allowed", fault_type.name())));
         }
-        if let Some(switch) = self.switched_off(fault_type) {
-            let text = format!("{switch} is off unless it is allowed");
-            return Err(Refusal::new(switch, text).but_for(format!("{switch} = true")));
+        match self.switched_off(fault_type) {
+            Some(switch) => {
+                let text = format!("{switch} is off unless it is allowed");
+                Err(Refusal::new(switch, text).but_for(format!("{switch} = true")))
+            }
+            None => Ok(()),
         }
+    }
+
+    fn admit_type(&self, fault: &Fault) -> Result<(), Refusal> {
+        self.admit_kind(fault.fault_type)?;
         let kills = match &fault.effect {
             Effect::Hoard { what: Hoard::Oom { .. }, .. } => Some("oom kills"),
             Effect::Files { failure, .. } | Effect::Sockets { failure, .. } => {

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::environment::{Environment, FIELD};
 use super::refusal::Refusal;
 use crate::request::facts::Precautions;
+use crate::request::leave::Needed;
 
 /// The table of the policy file about experiments.
 const TABLE: &str = "experiments";
@@ -48,6 +49,14 @@ impl ExperimentRules {
             ("require_alert", self.require_alert, has.alert, alert),
             ("require_stages", self.require_stages, has.stages, stages),
         ]
+    }
+
+    /// What every experiment has to have, each with the rule that asks for it.
+    pub(super) fn needed(&self) -> impl Iterator<Item = Needed> {
+        let needed = |(rule, required, _, what): (&str, bool, bool, &str)| {
+            required.then(|| Needed { what: what.to_owned(), rule: format!("{TABLE}.{rule}") })
+        };
+        self.required(&Precautions::default()).into_iter().filter_map(needed)
     }
 
     /// Whether an experiment that says this of itself may begin.

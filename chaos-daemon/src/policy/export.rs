@@ -30,7 +30,7 @@ impl Policy {
         );
         lines.extend(["", "## Chaos Workflow", ""].map(str::to_owned));
         let steps = [
-            "Say which host and environment it is (chaos_doctor). Refuse in production.",
+            "Say which host and environment it is (chaos_node). Refuse in production.",
             "Propose the plan (chaos_plan, chaos_plan_experiment): gate, blast radius, what ends it.",
             "Wait for a person's approval in the prompt before anything is injected or run.",
             "Watch it (chaos_status, chaos_get_run); if a gate is breached, call chaos_stop at once.",

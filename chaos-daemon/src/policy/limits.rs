@@ -18,6 +18,10 @@ use crate::spec::{Fault, SpecError};
 
 /// The table of the policy file.
 const TABLE: &str = "limits";
+/// The bound of how long a fault lasts.
+const MAX_DURATION: &str = "max_duration_seconds";
+/// The bound of how many faults are active.
+const MAX_ACTIVE: &str = "max_active";
 /// For how long what has begun is counted.
 pub const HOUR: Duration = Duration::from_hours(1);
 /// The bounds of everybody together.
@@ -141,8 +145,8 @@ impl Bounds {
     fn all(&self) -> [(&'static str, Option<u64>, (u64, u64)); 8] {
         let longest = LONGEST_FAULT.as_secs();
         [
-            ("max_duration_seconds", self.max_duration_seconds, (1, longest)),
-            ("max_active", self.max_active, (1, 64)),
+            (MAX_DURATION, self.max_duration_seconds, (1, longest)),
+            (MAX_ACTIVE, self.max_active, (1, 64)),
             ("most_share_percent", self.most_share_percent, (0, 100)),
             ("most_loss_percent", self.most_loss_percent, (0, 100)),
             ("most_latency_ms", self.most_latency_ms, (0, 120_000)),
@@ -347,8 +351,8 @@ impl Limits {
         }
     }
 
-    /// What bounds a caller of these roles, for people: the narrowest of each.
-    pub fn words(&self, roles: &BTreeSet<Role>) -> Vec<String> {
+    /// The narrowest of each that bounds a caller of these roles, with its name.
+    fn narrowest(&self, roles: &BTreeSet<Role>) -> Vec<(&'static str, u64)> {
         let mut found: Vec<(&str, u64)> = Vec::new();
         for (name, value) in self
             .of(roles)
@@ -361,6 +365,19 @@ impl Limits {
                 None => found.push((name, value)),
             }
         }
+        found
+    }
+
+    /// How long a fault of a caller of these roles lasts at most, in seconds, and how many of theirs are active; none where nothing says so.
+    pub(super) fn longest_and_most(&self, roles: &BTreeSet<Role>) -> (Option<u64>, Option<u64>) {
+        let found = self.narrowest(roles);
+        let of = |wanted: &str| found.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
+        (of(MAX_DURATION), of(MAX_ACTIVE))
+    }
+
+    /// What bounds a caller of these roles, for people: the narrowest of each.
+    pub fn words(&self, roles: &BTreeSet<Role>) -> Vec<String> {
+        let found = self.narrowest(roles);
         let own = found.into_iter().map(|(name, value)| format!("{name} {value}"));
         let together = [
             ("runs_per_hour", self.together.runs_per_hour),

@@ -5,6 +5,7 @@ pub mod decision;
 pub mod environment;
 mod experiments;
 pub mod export;
+mod leave;
 pub mod limits;
 pub mod logs;
 mod questions;

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::refusal::Refusal;
+use crate::request::leave;
 use crate::spec::SpecError;
 use crate::spec::windows::{WindowWords, Windows, WindowsWords, zone};
 
@@ -33,6 +34,16 @@ impl Times {
         zone(self.zone_name())
             .map_err(|error| SpecError::new(format!("{TABLE}.{}", error.field), error.problem))?;
         self.windows().map(drop)
+    }
+
+    /// What callers are told of it; nothing where something may begin at any time.
+    pub(super) fn told(&self) -> Option<leave::Windows> {
+        let told = leave::Windows {
+            time_zone: self.zone_name().to_owned(),
+            only: self.only.clone(),
+            never: self.never.clone(),
+        };
+        Some(told).filter(|told| !told.only.is_empty() || !told.never.is_empty())
     }
 
     fn zone_name(&self) -> &str {

@@ -38,6 +38,20 @@ impl Act {
         Self::Run,
         Self::Schedule,
     ];
+
+    /// Its name on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::End => "end",
+            Self::Plan => "plan",
+            Self::Probe => "probe",
+            Self::Register => "register",
+            Self::Inject => "inject",
+            Self::Run => "run",
+            Self::Schedule => "schedule",
+        }
+    }
 }
 
 impl fmt::Display for Act {

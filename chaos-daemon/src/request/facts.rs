@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
+use super::leave::Leave;
 use super::services::{ServicesSeen, ServicesWanted};
 use crate::spec::{FaultRequest, HostLimits, LogRequest, Owner, TargetRequest};
 
@@ -59,6 +60,8 @@ pub enum Question {
     },
     /// What callers have to keep to here.
     Rules,
+    /// What the asker may do here, whatever it is done to.
+    Leave,
     /// Whether the asker may name what is this owner's.
     Naming(Owner),
 }
@@ -103,6 +106,8 @@ pub enum Facts {
     Act,
     /// What callers have to keep to, as Markdown.
     Rules(String),
+    /// What the asker may do.
+    Leave(Box<Leave>),
 }
 
 /// A unit, as systemd knows it.

@@ -3,6 +3,7 @@
 //! Both sides speak length-prefixed JSON over a socketpair (see [`wire`]).
 
 pub mod act;
+mod advice;
 mod causes;
 pub mod claim;
 pub mod descriptors;
@@ -10,6 +11,7 @@ pub mod evidence;
 pub mod facts;
 pub mod fields;
 pub mod host_targets;
+pub mod leave;
 pub mod line;
 pub mod names;
 pub mod residue;

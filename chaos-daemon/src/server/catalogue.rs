@@ -1,7 +1,7 @@
 //! Which experiments there are: those that are registered, and those built in, which are ready to be registered.
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::history::views::sees_all;
 use super::history::{Latest, RunFault, of_document};
+use super::nearest::or_nearest;
 use super::runs::{Run, described};
 use super::service::Service;
 use crate::experiment::hub::{self, Parameter, holds};
@@ -17,6 +18,9 @@ use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Verdict};
 use crate::request::{ApiError, Caller, ErrorCode};
 use crate::spec::{FaultName, Owner, SpecError};
+
+/// Among how many names that of an experiment is looked for which somebody may have meant.
+const MOST_NAMES: usize = 200;
 
 /// Where an experiment is from. In this order they are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -248,11 +252,17 @@ impl Service {
             None => known.place.name == wanted,
         };
         let mut known = self.catalogue(viewer, 1, move |known| Some(known).filter(&is)).await?;
-        known.pop().ok_or_else(|| {
-            let text = format!("no experiment is registered or built in as {name:?}");
-            ApiError::new(ErrorCode::ExperimentNotFound, text)
-                .hint("chaos_list_experiments, or chaosctl experiment list, lists them")
-        })
+        if let Some(known) = known.pop() {
+            return Ok(known);
+        }
+        let text = format!("no experiment is registered or built in as {name:?}");
+        let all = self.catalogue(viewer, MOST_NAMES, |known| Some(known.place.name)).await?;
+        let advice = "chaos_list_experiments lists them";
+        Err(ApiError::new(ErrorCode::ExperimentNotFound, text).hint(or_nearest(
+            advice,
+            name,
+            all.iter().map(String::as_str),
+        )))
     }
 
     /// The runs that go on.
@@ -273,14 +283,21 @@ fn secrets(document: &Map<String, Value>) -> Vec<String> {
 /// # Errors
 /// When what is built in cannot be read.
 fn all(registered: impl Iterator<Item = Known>) -> Result<impl Iterator<Item = Known>, SpecError> {
-    let entries = hub::entries([])?.into_iter().map(|entry| {
-        let document = Source::read(&entry.text)?.document().clone();
-        Ok((entry.name, document))
+    Ok(registered.chain(built_in()?.iter().cloned()))
+}
+
+/// What is built in, by name. It is read once, and not for everybody who asks.
+fn built_in() -> Result<&'static [Known], SpecError> {
+    static ALL: LazyLock<Result<Vec<Known>, SpecError>> = LazyLock::new(|| {
+        let mut entries = hub::entries([])?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let known = |entry: hub::Entry| {
+            let document = Source::read(&entry.text)?.document().clone();
+            Ok(Known::new(Origin::BuiltIn, entry.name, document))
+        };
+        entries.into_iter().map(known).collect()
     });
-    let built_in: BTreeMap<_, _> = entries.collect::<Result<_, SpecError>>()?;
-    let built_in =
-        built_in.into_iter().map(move |(name, document)| Known::new(Origin::BuiltIn, name, document));
-    Ok(registered.chain(built_in))
+    ALL.as_deref().map_err(Clone::clone)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Tests of which experiments there are.
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;

@@ -11,6 +11,7 @@ mod diary;
 pub mod history;
 pub mod keys;
 pub mod ledger;
+mod nearest;
 pub mod notes;
 mod old_registry;
 pub mod places;

@@ -482,7 +482,7 @@ fn host() -> Option<String> {
 }
 
 fn not_found(text: String) -> ApiError {
-    ApiError::new(ErrorCode::RunNotFound, text).hint("chaos_status, or chaosctl runs, lists what runs")
+    ApiError::new(ErrorCode::RunNotFound, text).hint("chaos_status lists what runs")
 }
 
 /// What to run after this run; nothing is said when what was run before cannot be read.

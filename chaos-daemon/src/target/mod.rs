@@ -13,11 +13,15 @@ pub use cgroup::Service;
 pub use netns::Entrance;
 use netns::no_netns;
 
+use crate::host::addresses::interfaces;
 use crate::host::netns::NetNs;
 use crate::host::{Interface, Spared};
 use crate::request::{ApiError, ErrorCode};
 use crate::spec::traffic::no_service_on_arrival;
 use crate::spec::{Direction, Traffic, Whose};
+
+/// How many interfaces are named to who has named none of them.
+const MOST_NAMED: usize = 16;
 
 /// The interface a network fault goes to, pinned: the namespace by an open file, the device by its index.
 #[derive(Debug)]
@@ -121,9 +125,17 @@ pub fn resolve_interface(
             let place = netns
                 .map_or("this network namespace".to_owned(), |name| format!("network namespace {name:?}"));
             not_found(format!("target.interface: no interface {name:?} in {place}"))
-                .hint("`ip link` shows the interfaces")
+                .hint(format!("there are {}", there_are(&opened)))
         })?;
     Ok((opened, interface))
+}
+
+/// The interfaces of a namespace, for who has named another one.
+fn there_are(netns: &NetNs) -> String {
+    let all = netns.inside(interfaces).unwrap_or_default();
+    let names: Vec<_> = all.keys().take(MOST_NAMED).cloned().collect();
+    let more = if all.len() > MOST_NAMED { " and more, which chaos_targets finds by a text" } else { "" };
+    format!("{}{more}", names.join(", "))
 }
 
 fn not_found(message: String) -> ApiError {

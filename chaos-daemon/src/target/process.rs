@@ -254,11 +254,11 @@ pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
             "target: no process matches {selector} but the caller and those above it, which are never hit"
         );
         return not_found(text)
-            .hint("`chaosctl targets` with the same options shows what matches, once something does");
+            .hint("chaos_plan with the same target shows what matches, once something does");
     }
     let Some((first, why)) = selection.left_out.first() else {
         return not_found(format!("target: no process matches {selector}"))
-            .hint("`chaosctl targets` with the same options shows what matches, once something does");
+            .hint("chaos_plan with the same target shows what matches, once something does");
     };
     let more = match selection.left_out.len() - 1 {
         0 => String::new(),

@@ -387,7 +387,8 @@ impl Double {
             | Question::Experiment(_)
             | Question::Named { .. }
             | Question::Fault { .. }
-            | Question::Rules => answer(),
+            | Question::Rules
+            | Question::Leave => answer(),
             question => {
                 let caller = who.caller;
                 self.note(format!("look {question:?} for {caller:?}"));

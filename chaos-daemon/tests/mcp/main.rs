@@ -29,6 +29,8 @@ mod keys;
 #[cfg(test)]
 mod limits;
 #[cfg(test)]
+mod node;
+#[cfg(test)]
 mod probes;
 #[cfg(test)]
 mod programs;

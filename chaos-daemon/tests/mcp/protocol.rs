@@ -46,7 +46,21 @@ async fn the_server_says_who_it_is_in_both_eras() {
         assert!(info["instructions"].as_str().unwrap().contains("chaos_stop"));
         assert!(info["capabilities"]["tools"].is_object());
         assert_eq!(info["capabilities"]["resources"], json!({"subscribe": true}));
-        assert!(info["capabilities"].get("prompts").is_none());
+        assert!(
+            info["capabilities"]["prompts"].is_object() && info["capabilities"]["completions"].is_object()
+        );
+        let said = info["instructions"].as_str().unwrap();
+        assert!(said.len() < 1500, "{} bytes", said.len());
+        let way = [
+            "chaos_node",
+            "chaos_plan_experiment",
+            "chaos_register_experiment",
+            "chaos_run_experiment",
+            "chaos_get_run",
+            "chaos_report",
+        ];
+        let places = way.map(|tool| said.find(tool).unwrap_or_else(|| panic!("{tool}: {said}")));
+        assert!(places.is_sorted(), "{said}");
     }
     assert!(
         discovered["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")),
@@ -88,14 +102,48 @@ async fn the_schema_of_an_experiment_and_the_pages_of_faults_are_resources_in_ev
 }
 
 #[tokio::test]
-async fn what_is_not_declared_is_not_there() {
+async fn prompts_are_listed_and_filled_in_and_arguments_completed_in_every_revision() {
     let server = Server::start().await;
-    let complete = json!({"ref": {"type": "ref/resource", "uri": "chaos://run/{run_id}"},
-        "argument": {"name": "run_id", "value": "4"}});
-    for mut client in [Client::open(&server.socket).await, Client::modern(&server.socket).await] {
-        for (method, params) in [("prompts/list", json!({})), ("completion/complete", complete.clone())] {
-            assert_eq!(client.request(method, params).await["error"]["code"], -32601, "{method}");
+    let mut clients = vec![Client::modern(&server.socket).await];
+    for revision in LEGACY {
+        clients.push(Client::legacy(&server.socket, revision).await);
+    }
+    for mut client in clients {
+        let prompts = client.request("prompts/list", json!({})).await["result"]["prompts"].clone();
+        let names: Vec<_> = prompts.as_array().unwrap().iter().map(|prompt| prompt["name"].clone()).collect();
+        assert_eq!(
+            names,
+            ["design_experiment", "review_plan", "post_mortem", "widen", "battle_test_mcp_server"]
+        );
+        for prompt in prompts.as_array().unwrap() {
+            let arguments = prompt["arguments"].as_array().unwrap().iter();
+            let given: serde_json::Map<_, _> = arguments
+                .map(|argument| (argument["name"].as_str().unwrap().to_owned(), json!("x1")))
+                .collect();
+            let params = json!({"name": prompt["name"], "arguments": given});
+            let got = client.request("prompts/get", params).await;
+            assert!(
+                got["result"]["messages"][0]["content"]["text"].as_str().unwrap().contains("x1"),
+                "{got}"
+            );
         }
+        let refused = client.request("prompts/get", json!({"name": "post_mortem"})).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        let complete = async |client: &mut Client, of: Value, name: &str, value: &str| {
+            let params = json!({"ref": of, "argument": {"name": name, "value": value}});
+            client.request("completion/complete", params).await["result"]["completion"].clone()
+        };
+        let probe = json!({"type": "ref/resource", "uri": "chaos://probe/{kind}"});
+        assert_eq!(complete(&mut client, probe, "kind", "se").await["values"], json!(["series"]));
+        let fault = json!({"type": "ref/resource", "uri": "chaos://fault/{fault_type}"});
+        let found = complete(&mut client, fault, "fault_type", "packet_").await;
+        assert_eq!((&found["values"].as_array().unwrap().len(), &found["hasMore"]), (&4, &json!(false)));
+        let prompt = json!({"type": "ref/prompt", "name": "post_mortem"});
+        assert_eq!(complete(&mut client, prompt, "run_id", "").await["values"], json!([]));
+        let params =
+            json!({"ref": {"type": "ref/prompt", "name": "nosuch"}, "argument": {"name": "a", "value": ""}});
+        let unknown = client.request("completion/complete", params).await;
+        assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     }
 }
 
@@ -109,6 +157,8 @@ async fn annotations_are_true() {
         let hints = &tool["annotations"];
         let looks = [
             "chaos_advise",
+            "chaos_node",
+            "chaos_report",
             "chaos_status",
             "chaos_plan",
             "chaos_plan_experiment",

@@ -103,7 +103,7 @@ async fn stopping_everything_names_the_schedules_that_go_on() {
     assert!(!failed, "{stopped}");
     assert_eq!(stopped["schedules"], json!(["yearly"]));
     assert!(
-        stopped["message"].as_str().unwrap().contains("chaosctl schedule pause --all: yearly"),
+        stopped["message"].as_str().unwrap().contains("chaos_schedule with action \"pause\": yearly"),
         "{stopped}"
     );
     assert!(!client.call("chaos_schedule", json!({"action": "pause"})).await.1);

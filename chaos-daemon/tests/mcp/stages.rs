@@ -44,7 +44,7 @@ async fn each_stage_has_to_be_held_before_the_next_and_the_injector_is_asked_for
     let (refused, failed) = run(&mut client, Some(25)).await;
     assert!(failed && refused["error_code"] == "STAGE_NOT_DUE", "{refused}");
     assert!(refused["error"].as_str().unwrap().contains("stage 10 % comes first"), "{refused}");
-    assert_eq!(refused["hint"], "run it first: chaosctl run \"workers die\" --stage 10");
+    assert_eq!(refused["hint"], "run it first: chaos_run_experiment of \"workers die\" with stage 10");
     assert!(server.take_asked().is_empty(), "nothing was done");
 
     assert!((share_of_a_run(&server, &mut client).await - 0.1).abs() < 1e-9);
@@ -52,7 +52,7 @@ async fn each_stage_has_to_be_held_before_the_next_and_the_injector_is_asked_for
     let (result, failed) = run(&mut client, Some(10)).await;
     assert!(!failed, "a smaller one may be run again: {result}");
     assert_eq!((&result["stage"], &result["verdict"]), (&json!(10), &json!("held")));
-    assert_eq!(result["next"], "stage 50 % is due: chaosctl run \"workers die\" --stage 50");
+    assert_eq!(result["next"], "stage 50 % is due: chaos_run_experiment of \"workers die\" with stage 50");
     assert_eq!(run(&mut client, Some(100)).await.0["error_code"], "STAGE_NOT_DUE");
 
     // What was held is in the history, which the next server reads.
@@ -106,7 +106,10 @@ async fn a_stage_that_was_not_met_or_not_completed_is_due_again() {
     drop(listener);
     let (refused, failed) = run(&mut client, None).await;
     assert!(!failed && refused["verdict"] == "refused" && refused["stage"] == 10, "{refused}");
-    assert_eq!(refused["next"], "stage 10 % is due again: chaosctl run \"workers die\" --stage 10");
+    assert_eq!(
+        refused["next"],
+        "stage 10 % is due again: chaos_run_experiment of \"workers die\" with stage 10"
+    );
     let (skipped, _) = run(&mut client, Some(20)).await;
     assert!(skipped["error"].as_str().unwrap().contains("its latest run refused"), "{skipped}");
 
@@ -121,7 +124,10 @@ async fn a_stage_that_was_not_met_or_not_completed_is_due_again() {
     let (result, _) = run(&mut client, None).await;
     outage.await.unwrap();
     assert_eq!((&result["verdict"], &result["stage"]), (&json!("deviated"), &json!(20)), "{result}");
-    assert_eq!(result["next"], "stage 20 % is due again: chaosctl run \"workers die\" --stage 20");
+    assert_eq!(
+        result["next"],
+        "stage 20 % is due again: chaos_run_experiment of \"workers die\" with stage 20"
+    );
 }
 
 #[tokio::test]

@@ -69,7 +69,14 @@ async fn a_run_is_a_resource_with_what_chaos_get_run_tells() {
         let listed = client.request("resources/templates/list", json!({})).await;
         let templates = listed["result"]["resourceTemplates"].as_array().unwrap();
         let uris: Vec<_> = templates.iter().map(|template| &template["uriTemplate"]).collect();
-        assert_eq!(uris, ["chaos://run/{run_id}", "chaos://schema/output/{tool}"], "{listed}");
+        let known = [
+            "chaos://run/{run_id}",
+            "chaos://schema/output/{tool}",
+            "chaos://report/{run_id}.html",
+            "chaos://probe/{kind}",
+            "chaos://fault/{fault_type}",
+        ];
+        assert_eq!(uris, known, "{listed}");
         let run_id = begin(&mut client, name, &address, "10m").await;
         let uri = format!("chaos://run/{run_id}");
         until_active(&server).await;

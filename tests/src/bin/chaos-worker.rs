@@ -1,6 +1,7 @@
 //! A process for tests to aim at: `chaos-worker FILE THREADS [WORDS…]`. It and each thread count in
 //! eight bytes of FILE of their own for as long as they run; the last starts and ends threads all the time, and counts those.
-//! `chaos-worker FILE --weak WEAKNESS [WORD]` is a service with a weakness, and writes its port into FILE.
+//! `chaos-worker FILE --weak WEAKNESS [WORD]` is a service with a weakness, and `chaos-worker FILE --shop ADDRESS DATABASE` one with a
+//! database; each writes its port into FILE.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,6 +21,11 @@ fn main() -> io::Result<()> {
     if threads == "--weak" {
         let weakness = arguments.next().unwrap_or_default();
         return chaos_tests::weak::serve(&path, &weakness, arguments.next().as_deref());
+    }
+    if threads == "--shop" {
+        let (address, database) =
+            (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+        return chaos_tests::shop::serve(&path, &address, &database);
     }
     let threads: u64 = threads.parse().map_err(io::Error::other)?;
     let file = Arc::new(OpenOptions::new().write(true).create(true).truncate(false).open(path)?);

@@ -50,6 +50,7 @@ mod stuck;
 pub(crate) mod supervised;
 mod taken_over;
 mod targets;
+mod transcripts;
 mod trouble;
 mod verdicts;
 mod vsock;
@@ -226,6 +227,7 @@ pub fn all() -> Vec<KernelTest> {
         services::TESTS,
         stuck::TESTS,
         targets::TESTS,
+        transcripts::TESTS,
         hung::TESTS,
         dry_run_floods::TESTS,
         scopes::TESTS,

@@ -44,7 +44,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment"]),
     ("report", &["experiment", "server"]),
-    ("mcp", &["spec", "request", "fault", "probe", "experiment", "server"]),
+    ("mcp", &["spec", "request", "fault", "probe", "experiment", "server", "report"]),
     (
         "cli",
         &["spec", "request", "host", "policy", "fault", "probe", "experiment", "server", "report", "mcp"],

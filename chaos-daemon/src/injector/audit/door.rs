@@ -121,7 +121,8 @@ fn asked(question: &Question) -> Option<(&'static str, Option<String>, Recorded)
         | Question::Naming(_)
         | Question::Named { .. }
         | Question::Fault { .. }
-        | Question::Rules => return None,
+        | Question::Rules
+        | Question::Leave => return None,
         Question::Services(_) => ("look_at_services", None, Recorded::Refusal),
         Question::Experiment(_) => ("may_run", None, Recorded::RefusalAlone),
         Question::Unit(name) => ("look_at_unit", Some(name.clone()), Recorded::Refusal),

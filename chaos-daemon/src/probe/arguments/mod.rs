@@ -2,6 +2,7 @@
 
 mod access;
 mod series;
+mod usage;
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 
 use self::access::{CredentialArgs, TrustArgs};
 use self::series::SeriesArgs;
+pub use self::usage::usage;
 use crate::probe::alert::{self, Alert};
 use crate::probe::command::{self, Command};
 use crate::probe::credential::Credential;

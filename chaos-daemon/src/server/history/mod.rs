@@ -400,9 +400,8 @@ impl History {
     /// # Errors
     /// [`ErrorCode::RunNotFound`] when there is none or more than one; and when the database cannot be read.
     pub async fn run(&self, handle: String) -> Result<Recorded, ApiError> {
-        let not_found = |text: String| {
-            ApiError::new(ErrorCode::RunNotFound, text).hint("chaos_list_runs, or chaosctl runs, lists them")
-        };
+        let not_found =
+            |text: String| ApiError::new(ErrorCode::RunNotFound, text).hint("chaos_list_runs lists them");
         self.blocking(move |shared| {
             let mut found = Vec::new();
             let answers = shared.all(|database| Ok(vec![(database.is_memory(), database.run(&handle)?)]))?;

@@ -402,7 +402,7 @@ impl Schedules {
 fn unknown(name: &QualifiedName) -> ApiError {
     let text = format!("there is no schedule {:?} of {}", name.name.as_str(), name.owner);
     ApiError::new(ErrorCode::ScheduleNotFound, text)
-        .hint("chaosctl schedule list, or action \"list\", shows all that are yours")
+        .hint("chaos_schedule with action \"list\" shows all that are yours")
 }
 
 /// Which schedules are meant.

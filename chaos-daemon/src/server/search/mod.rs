@@ -392,7 +392,7 @@ fn not_written(problem: String) -> ApiError {
 
 fn unknown(name: &str) -> ApiError {
     ApiError::new(ErrorCode::SearchNotFound, format!("there is no search {name:?}"))
-        .hint("chaosctl search list, or action \"list\", shows all")
+        .hint("chaos_search with action \"list\" shows all")
 }
 
 #[cfg(test)]

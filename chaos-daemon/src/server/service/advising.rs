@@ -57,7 +57,7 @@ impl Service {
         if let (Some(name), true) = (&wanted.service, seen.services.is_empty() && seen.left_out.is_empty()) {
             let text = format!("no service {name:?} with processes is seen here");
             return Err(ApiError::new(ErrorCode::TargetNotFound, text)
-                .hint("chaos_targets, or chaosctl targets, lists units, containers and control groups"));
+                .hint("chaos_targets lists units, containers and control groups"));
         }
         let mut not_seen = Vec::new();
         let errors = self.errors(&seen.services, &mut not_seen).await;

@@ -12,7 +12,10 @@ use crate::request::{
     Act, ApiError, Caller, ErrorCode, FaultState, FaultStatus, PlanReport, Removal, Reply, Request,
 };
 use crate::server::keys::{Begun, IdempotencyKey};
-use crate::spec::{FaultRequest, FaultType, GivenName, Probability, QualifiedName, SpecError, TargetRequest};
+use crate::server::nearest::or_nearest;
+use crate::spec::{
+    FaultName, FaultRequest, FaultType, GivenName, Probability, QualifiedName, SpecError, TargetRequest,
+};
 
 /// What came of an injection. It is small: by its key it is kept for an hour, whatever else the fault says.
 #[derive(Debug, Clone)]
@@ -124,8 +127,14 @@ impl Service {
     pub(super) fn needed(&self, name: &QualifiedName, caller: Caller) -> Result<Arc<FaultRequest>, ApiError> {
         self.registered(name).ok_or_else(|| {
             let text = format!("no fault is registered as {:?}", name.shown_to(caller));
-            ApiError::new(ErrorCode::FaultNotFound, text)
-                .hint("register it first: action \"register\" with a fault_type")
+            let registry = self.store.all();
+            let theirs = registry.owned.get(&name.owner).into_iter().flat_map(|theirs| theirs.faults.keys());
+            let advice = "register it first: chaos_inject_fault with action \"register\" and a fault_type";
+            ApiError::new(ErrorCode::FaultNotFound, text).hint(or_nearest(
+                advice,
+                name.name.as_str(),
+                theirs.map(FaultName::as_str),
+            ))
         })
     }
 

@@ -9,6 +9,7 @@ use crate::experiment::driver::unexpected;
 use crate::experiment::{Experiment, Stage, host_limits};
 use crate::policy::environment::texts_of;
 use crate::request::facts::{Facts, Precautions, Question};
+use crate::request::leave::Leave;
 use crate::request::{Act, ApiError, Caller, Reply, Request};
 use crate::spec::{FaultRequest, GivenName, Owner};
 
@@ -38,6 +39,17 @@ impl Service {
     pub async fn rules(&self) -> Result<String, ApiError> {
         match self.door.call(Request::Look { question: Question::Rules }).await? {
             Reply::Seen(Facts::Rules(text)) => Ok(text),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// What who asks may do on this host.
+    ///
+    /// # Errors
+    /// When the injector is gone.
+    pub async fn leave_here(&self) -> Result<Leave, ApiError> {
+        match self.door.call(Request::Look { question: Question::Leave }).await? {
+            Reply::Seen(Facts::Leave(leave)) => Ok(*leave),
             other => Err(unexpected(&other)),
         }
     }

@@ -5,6 +5,7 @@ mod dry_run;
 mod entrusting;
 mod faults;
 mod leave;
+mod node;
 mod searching;
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use super::diary;
 use super::history::{ExperimentResult, History, Retention, of_document, of_stages};
 use super::keys::{Begun, IdempotencyKey, Keys};
 use super::ledger::Ledger;
+use super::nearest::or_nearest;
 use super::notes::{Note, Notes};
 use super::registry::{Document, Registry, Store};
 use super::runs::{Occasion, Run, Runs, Which};
@@ -44,6 +46,7 @@ pub use dry_run::{DryRun, PlannedFault};
 pub(super) use entrusting::entrusted;
 pub use faults::{Injection, Registered, Removed, check};
 pub use leave::{about, beginning};
+pub use node::Node;
 
 /// How long a call waits for a run that it stops.
 pub const WAIT_FOR_STOP: Duration = Duration::from_secs(30);
@@ -217,7 +220,7 @@ impl Service {
     /// When they are no probe. What goes wrong with the sample is what was seen.
     pub async fn probe(&self, words: &[String]) -> Result<Sample, ApiError> {
         self.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }).await?;
-        let probe = arguments::read(words).map_err(|problem| SpecError::new("arguments", problem))?;
+        let probe = arguments::read(words).map_err(|problem| no_probe(words, problem))?;
         Ok(self.prober.asking(&self.door).sample(&probe).await)
     }
 
@@ -279,10 +282,11 @@ impl Service {
 
     fn subject(&self, owner: Owner, name: &str) -> Result<Subject, ApiError> {
         let document = self.store.read(|registry| registry.experiment(owner, name)).ok_or_else(|| {
+            let registry = self.store.all();
+            let theirs = registry.owned.get(&owner).into_iter().flat_map(|theirs| theirs.experiments.keys());
+            let advice = "register it first, with chaos_register_experiment";
             ApiError::new(ErrorCode::ExperimentNotFound, format!("no experiment is registered as {name:?}"))
-                .hint(
-                    "register it first, with chaos_register_experiment or chaosctl experiment register FILE",
-                )
+                .hint(or_nearest(advice, name, theirs.map(String::as_str)))
         })?;
         let document = document.read();
         Ok(Subject { owner, experiment: Experiment::parse(&document, &Nowhere)?, document })
@@ -318,7 +322,7 @@ impl Service {
                     ))
                 }
                 Refusal::NotDue { due, .. } => error.hint(format!(
-                    "run it first: chaosctl run {:?} --stage {}",
+                    "run it first: chaos_run_experiment of {:?} with stage {}",
                     experiment.name,
                     due.percent()
                 )),
@@ -441,4 +445,9 @@ impl Service {
     pub async fn injector_gone(&self) {
         self.door.closed().await;
     }
+}
+/// That these words are no probe, and how one is written.
+pub fn no_probe(words: &[String], problem: String) -> ApiError {
+    let usage = arguments::usage(words.first().map(String::as_str));
+    ApiError::from(SpecError::new("arguments", problem)).hint(usage)
 }
