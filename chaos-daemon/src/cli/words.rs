@@ -2,6 +2,8 @@
 
 /// What is said of a tool, and its command; what begins with another one stands before that.
 const COMMANDS: &[(&str, &str)] = &[
+    ("the input schema of the tool has every argument", "--help has every option"),
+    ("the input schema of the tool says what is right", "--help says what is right"),
     ("chaos_run_experiment of ", "chaosctl run "),
     (" with stage ", " --stage "),
     ("chaos_stop with fault_name ", "chaosctl stop "),

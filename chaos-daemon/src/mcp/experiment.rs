@@ -266,7 +266,7 @@ pub(super) struct RegisterExperiment;
 impl Tool for RegisterExperiment {
     const NAME: &'static str = "chaos_register_experiment";
     const TITLE: &'static str = "Register an experiment";
-    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of yours of the same name. Takes a Chaos Toolkit document: steady-state probes with a tolerance (provider http, or process: chaosctl probe, or a program that the policy names), and a method of actions (provider process: chaosctl inject), which is not executed but understood. Anything unsupported is refused by name. The resource chaos://schema/experiment is the schema of all of it.";
+    const DESCRIPTION: &'static str = "Registers an experiment for chaos_run_experiment, in place of any of yours of the same name: a Chaos Toolkit document of steady-state probes with a tolerance (provider http, or process: chaosctl probe, or a program that the policy names) and a method of actions (provider process: chaosctl inject), which is understood and not executed. chaos://schema/experiment is its schema.";
     /// It replaces what is registered under the name.
     const HINTS: Hints = Hints { idempotent: true, open_world: false, ..Hints::BREAKS };
     type Output = RegisterOutput;

@@ -36,7 +36,7 @@ impl Tool for InjectFault {
         fault is (fault_type is required; a network fault needs target.interface), in place of any of yours of \
         the same name; inject rolls the registered probability (default 0.1) once and, if it says so, injects \
         until duration_seconds are over; remove ends the fault and forgets it, and succeeds for an unknown \
-        name. The fault is real: name the narrowest target that serves.";
+        name. Name the narrowest target that serves.";
     const HINTS: Hints = Hints::BREAKS;
     type Output = InjectOutput;
 

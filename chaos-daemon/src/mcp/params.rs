@@ -27,7 +27,7 @@ pub(super) fn of_fault() -> Value {
         },
         "fault_type": {
             "type": "string", "enum": types,
-            "description": "Required for register. The resource chaos://fault/TYPE says what each does, and needs.",
+            "description": "Required for register.",
         },
         "probability": {
             "type": "number", "minimum": 0, "maximum": 1, "default": Probability::DEFAULT.get(),
@@ -45,8 +45,7 @@ pub(super) fn of_fault() -> Value {
         "target": target(),
         "params": {
             "type": "object",
-            "description": format!("How much, by type: {}. The resource chaos://fault/TYPE says what each of them means, with its \
-                bounds; so does a refusal.", parameters.join("; ")),
+            "description": format!("How much, by type: {}. The resource chaos://fault/TYPE says what each type does, needs and takes, with bounds; so does a refusal.", parameters.join("; ")),
         },
     })
 }

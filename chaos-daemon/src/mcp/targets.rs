@@ -40,7 +40,7 @@ pub(super) struct Targets;
 impl Tool for Targets {
     const NAME: &'static str = "chaos_targets";
     const TITLE: &'static str = "List targets";
-    const DESCRIPTION: &'static str = "What can be aimed at on this host, as far as the caller may see it: interfaces, network namespaces, systemd units, containers, control groups, and ports with who listens. A name in it is what a target of chaos_inject_fault takes.";
+    const DESCRIPTION: &'static str = "All that can be aimed at on this host, as far as you may see it: interfaces, network namespaces, units, containers, cgroups, and ports with who listens.";
     const HINTS: Hints = Hints::LOOKS;
     const GIVEN_UP: bool = true;
     type Output = TargetsOutput;
