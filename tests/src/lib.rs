@@ -50,6 +50,7 @@ pub mod soak;
 pub mod stall;
 pub mod sweep;
 pub mod systemd;
+pub mod terminal;
 pub mod tools;
 pub mod touch;
 pub mod trace;

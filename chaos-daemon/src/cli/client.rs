@@ -38,17 +38,22 @@ pub(super) enum ClientError {
     /// Something listens, but does not speak the protocol.
     #[error("opening a session with the daemon: {0}")]
     Session(String),
+    /// The daemon has said that it does not serve this session, as where too many are open.
+    #[error("opening a session with the daemon: {0}")]
+    NotServed(String),
     /// The session broke.
     #[error("asking the daemon: {0}")]
     Call(String),
     /// The daemon is gone while a run was waited for.
     #[error(
-        "the daemon has ended while run {run} went on, and its faults with it: once it is started again, chaosctl show {run} says \
-         what became of the run"
+        "the daemon has ended while run {run} went on, and its faults with it ({why})\n  once it is started again, chaosctl show {run} \
+         says what became of the run, and chaosctl status what is active"
     )]
     Ended {
         /// Handle of the run.
         run: String,
+        /// What came of the last attempt to ask it.
+        why: String,
     },
     /// The daemon refused or failed.
     #[error("{message}")]
@@ -161,7 +166,7 @@ impl Client {
         let config = ClientConfig::new(ClientCapabilities::default(), me);
         match tokio::time::timeout(PATIENCE, config.serve(stream)).await {
             Ok(Ok(session)) => Ok(Self { session }),
-            Ok(Err(error)) => Err(ClientError::Session(why(error, &unread))),
+            Ok(Err(error)) => Err(why(error, &unread)),
             Err(_) => Err(ClientError::Session(format!("no answer within {PATIENCE:?}"))),
         }
     }
@@ -233,18 +238,18 @@ impl Client {
 }
 
 /// Why no session was opened: what the daemon says, or else what its silence means.
-fn why(error: ClientInitializeError, unread: &StdUnixStream) -> String {
+fn why(error: ClientInitializeError, unread: &StdUnixStream) -> ClientError {
     match error {
-        ClientInitializeError::JsonRpcError(error) => error.message.into_owned(),
+        ClientInitializeError::JsonRpcError(error) => ClientError::NotServed(error.message.into_owned()),
         ClientInitializeError::TransportError { .. } | ClientInitializeError::ConnectionClosed(_) => {
             let mut said = vec![0; 64 * 1024];
             // It does not block: there is something, or there is nothing.
             let length = (&*unread).read(&mut said).unwrap_or_default();
-            refusal(&said[..length]).unwrap_or_else(|| {
-                "it closed the connection at once: too many may be open; its log says why".to_owned()
-            })
+            let silent = "it closed the connection at once: too many may be open; its log says why";
+            refusal(&said[..length])
+                .map_or_else(|| ClientError::Session(silent.to_owned()), ClientError::NotServed)
         }
-        other => other.to_string(),
+        other => ClientError::Session(other.to_string()),
     }
 }
 

@@ -28,6 +28,7 @@ use super::policy::{self, PolicyCommand};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::search::{self, SearchArgs};
+use super::top::{self, TopArgs};
 use super::validate::{self, ValidateArgs};
 use super::words::in_shell;
 use super::{bridge, claude_md, document, history, runs, sample, show, watch};
@@ -126,6 +127,8 @@ pub(super) enum Command {
         #[arg(long)]
         results: bool,
     },
+    /// Show the faults, runs and gates of this host, again and again, with keys that stop one or all
+    Top(TopArgs),
     /// Run an experiment, registered or in a file, to its end; the exit code is the verdict. Ctrl-C stops it
     #[command(after_help = runs::EXIT_CODES)]
     Run(RunArgs),
@@ -405,6 +408,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
             let (answer, code) = runs::show(&cli.socket, args, cli.json).await?;
             Ok(Done { text: history::details(&answer.read), code, answer: answer.json })
         }
+        Command::Top(args) => Ok(Done::well(top::carry_out(&cli.socket, args, cli.json).await?, Value::Null)),
         Command::Plan(args) => {
             let document = document::read(&args.file)?.0;
             let answer = runs::plan(&cli.socket, args.stage, &document).await?;

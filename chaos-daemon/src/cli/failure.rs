@@ -58,9 +58,10 @@ pub(super) fn client_failure(error: ClientError) -> (u8, String, Option<Value>) 
         ClientError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
             (NOT_PERMITTED, text, None)
         }
-        ClientError::Connect { .. } | ClientError::Session(_) | ClientError::Call(_) => {
-            (UNREACHABLE, text, None)
-        }
+        ClientError::Connect { .. }
+        | ClientError::Session(_)
+        | ClientError::NotServed(_)
+        | ClientError::Call(_) => (UNREACHABLE, text, None),
         ClientError::Ended { .. } => (INTERRUPTED, text, None),
         ClientError::Refused { code, hint, answer, .. } => {
             let mut text = format!("{text} ({code})");

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::client::{Answer, Client, ClientError};
+use super::live::happened;
 use super::runs::object;
 use super::{duration, progress, show};
 use crate::experiment::Verdict;
@@ -307,10 +308,7 @@ pub(super) fn details(answer: &RunDetails) -> String {
         score(&mut out, resiliency);
     }
     for event in &answer.events {
-        let kind = word(event.kind).replace('_', " ");
-        let words = [kind.as_str(), &event.subject, &event.detail];
-        let told: Vec<_> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        let _ = writeln!(out, "  {:>9.3} s  {}", event.at_seconds, told.join(": "));
+        let _ = writeln!(out, "  {:>9.3} s  {}", event.at_seconds, happened::words(event));
     }
     for blind in &answer.without_data {
         let _ = writeln!(out, "  {blind}");

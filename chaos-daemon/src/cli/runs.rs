@@ -2,13 +2,12 @@
 
 use std::cell::OnceCell;
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::Duration;
 
 use clap::{Args, ValueHint};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
@@ -19,18 +18,20 @@ use super::document;
 use super::failure::INTERRUPTED;
 use super::history;
 use super::interrupts::Interrupts;
-use super::progress::Progress;
+use super::progress::{Followed, Progress};
 use crate::experiment::Verdict;
 use crate::mcp::LONGEST_WAIT;
 use crate::mcp::experiment::RegisterOutput;
 use crate::mcp::history::RunDetails;
-use crate::mcp::results::{RunOutput, RunningView};
+use crate::mcp::results::RunOutput;
 use crate::spec::SpecError;
 
 /// How often it is shown how a run goes.
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a daemon that has gone may take to come back and tell what has become of the run.
 const RETURN: Duration = Duration::from_secs(15);
+/// How often it is seen to that the screen is as it should be, while the daemon has not answered.
+const TICK: Duration = Duration::from_secs(1);
 /// How long it may take from an interrupt to the end of the run. The removal of a delay waits for the packets in it, for 20 s at most.
 const ENDING: Duration = Duration::from_secs(60);
 
@@ -255,7 +256,9 @@ pub(super) async fn run(
         }
     };
     progress.end();
-    ended.unwrap_or_else(|why| Err(left(run.get(), &why)))
+    let ended = ended.unwrap_or_else(|why| Err(left(run.get(), &why)))?;
+    progress.verdict(&ended);
+    Ok(ended)
 }
 
 /// What becomes of a run that nobody waits for any more.
@@ -296,13 +299,18 @@ async fn to_the_end<W: Write>(
     progress: &mut Progress<W>,
     stopped: oneshot::Receiver<&'static str>,
 ) -> Result<RunOutput, RunError> {
-    let begun = begin.await?;
+    let begun = begin.await.map_err(|error| match error {
+        // Which may have been after it had begun.
+        ClientError::Call(_) => left(None, &error.to_string()),
+        error => error.into(),
+    })?;
     if begun.verdict.is_some() {
         return Ok(begun);
     }
     let run = known.get_or_init(|| begun.run_id);
+    progress.begin(run, &begun.experiment_name, "stops it");
     tokio::select! {
-        ended = follow(socket, run, true, progress) => return Ok(ended?),
+        ended = follow(socket, run, true, progress) => return ended,
         Ok(signal) = stopped => {
             progress.end();
             eprintln!("chaosctl: {signal}: stopping run {run}, and waiting for its end; again to wait no longer");
@@ -313,9 +321,13 @@ async fn to_the_end<W: Write>(
         Ok(_) => {}
         Err(ClientError::Refused { code, .. })
             if ["UNAVAILABLE", "REVERT_FAILED", "RUN_NOT_FOUND"].contains(&code.as_str()) => {}
-        Err(error) => return Err(left(Some(run), &error.to_string())),
+        Err(error @ (ClientError::Refused { .. } | ClientError::NotServed(_))) => {
+            return Err(left(Some(run), &error.to_string()));
+        }
+        // Where the daemon is gone, so is the run: that is seen when it is followed.
+        Err(_) => {}
     }
-    Ok(follow(socket, run, true, progress).await?)
+    follow(socket, run, true, progress).await
 }
 
 /// One call in a session of its own.
@@ -335,7 +347,7 @@ pub(super) async fn show(
     socket: &Path,
     args: &ShowArgs,
     json: bool,
-) -> Result<(Answer<RunDetails>, u8), ClientError> {
+) -> Result<(Answer<RunDetails>, u8), RunError> {
     let (run, code) = match args.wait {
         true => {
             let run = until_ended(socket, &args.run, json).await?;
@@ -351,20 +363,13 @@ pub(super) async fn show(
 }
 
 /// How a run has ended.
-async fn until_ended(socket: &Path, run: &str, json: bool) -> Result<RunOutput, ClientError> {
+async fn until_ended(socket: &Path, run: &str, json: bool) -> Result<RunOutput, RunError> {
     let mut progress = Progress::new(json);
     let ended = follow(socket, run, false, &mut progress).await;
     progress.end();
-    ended
-}
-
-/// What is looked at of a run that is waited for. Whatever else a daemon of another version says of it, the wait goes on.
-#[derive(Deserialize)]
-struct Followed {
-    #[serde(default)]
-    ended: bool,
-    run: RunOutput,
-    running: Option<RunningView>,
+    let ended = ended?;
+    progress.verdict(&ended);
+    Ok(ended)
 }
 
 /// How a run has ended. `known`: there is such a run, whatever a server that has just started says.
@@ -373,35 +378,69 @@ async fn follow<W: Write>(
     run: &str,
     mut known: bool,
     progress: &mut Progress<W>,
-) -> Result<RunOutput, ClientError> {
+) -> Result<RunOutput, RunError> {
     let wait = if progress.is_shown() { LOOK } else { LONGEST_WAIT };
     // First without waiting, so that it is known whether there is such a run before anything is lost.
-    let mut asked = object(json!({"run_id": run}));
+    let mut asked = object(json!({"run_id": run, "all_samples": progress.wants_all()}));
     let (mut client, mut lost) = (None, None);
     loop {
-        match look(socket, &mut client, &asked).await {
-            Ok(followed) if followed.ended => return Ok(followed.run),
-            Ok(Followed { run, running, .. }) => {
-                if let Some(running) = running {
-                    progress.show(&running);
+        match look_and_draw(socket, &mut client, &asked, progress).await {
+            Ok(followed) => {
+                match (followed.ended, known) {
+                    // Nothing of it was waited for.
+                    (true, false) => return Ok(followed.run),
+                    (false, false) => {
+                        let Followed { run, .. } = &followed;
+                        progress.begin(&run.run_id, &run.experiment_name, "ends the waiting alone");
+                    }
+                    (_, true) => {}
                 }
-                asked = object(json!({"run_id": run.run_id, "wait_seconds": wait.as_secs_f64()}));
+                progress.show(&followed);
+                if followed.ended {
+                    return Ok(followed.run);
+                }
+                asked = object(json!({"run_id": followed.run.run_id, "wait_seconds": wait.as_secs_f64()}));
                 (known, lost) = (true, None);
             }
             Err(error) if known => {
-                let (first, end) = lost.take().unwrap_or((error, Instant::now() + RETURN));
+                let end = *lost.get_or_insert_with(|| Instant::now() + RETURN);
                 if Instant::now() >= end {
-                    return Err(match first {
-                        // What it refuses, it is there to refuse.
-                        ClientError::Refused { .. } => first,
-                        _ => ClientError::Ended { run: run.to_owned() },
-                    });
+                    return Err(gone(run, error));
                 }
-                lost = Some((first, end));
+                progress.lose(&error.to_string(), RETURN.as_secs());
                 client = None;
                 sleep(LOOK).await;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Why a run is followed no more, when this came of it to the end.
+fn gone(run: &str, error: ClientError) -> RunError {
+    match error {
+        // What it refuses, it is there to refuse.
+        ClientError::Refused { .. } => error.into(),
+        ClientError::NotServed(_) => left(Some(&run.to_owned()), &error.to_string()),
+        ClientError::Connect { ref source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            left(Some(&run.to_owned()), &error.to_string())
+        }
+        error => ClientError::Ended { run: run.to_owned(), why: error.to_string() }.into(),
+    }
+}
+
+/// What the daemon says of a run. While it does not, it is shown that it does not.
+async fn look_and_draw<W: Write>(
+    socket: &Path,
+    client: &mut Option<Client>,
+    asked: &Map<String, Value>,
+    progress: &mut Progress<W>,
+) -> Result<Followed, ClientError> {
+    let mut looking = pin!(look(socket, client, asked));
+    loop {
+        tokio::select! {
+            looked = &mut looking => return looked,
+            () = sleep(TICK) => progress.is_silent(),
         }
     }
 }

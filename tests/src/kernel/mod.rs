@@ -28,6 +28,7 @@ mod lacks;
 mod leases;
 mod lifetime;
 mod link_profiles;
+mod live;
 mod manager;
 mod names;
 mod needed;
@@ -219,6 +220,7 @@ pub fn all() -> Vec<KernelTest> {
         dry_runs::TESTS,
         impairments::TESTS,
         link_profiles::TESTS,
+        live::TESTS,
         lacks::TESTS,
         calls::TESTS,
         file_calls::TESTS,

@@ -77,6 +77,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("clap", &["cli/", "probe/arguments", "roles"]),
     ("clap_complete", &["cli/"]),
     ("clap_mangen", &["cli/", "roles"]),
+    ("ratatui", &["cli/"]),
 ];
 
 /// Every call in a forbidden direction, as `path:line: problem`.
