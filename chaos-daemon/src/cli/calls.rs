@@ -126,7 +126,10 @@ fn of_command(command: &Command, words: &[String], place: Place<'_>) -> Result<V
         Command::Policy(PolicyCommand::Init { .. }) => {
             return Err("the policy is the operator's to write".to_owned());
         }
-        Command::Policy(_) => Vec::new(),
+        Command::Approve(_) => {
+            return Err("an approval is a person's to give, another one's than who asks".to_owned());
+        }
+        Command::Policy(_) | Command::Approvals(_) => Vec::new(),
         Command::Hook(HookCommand::Pretooluse(_) | HookCommand::Test(_)) => Vec::new(),
         Command::Hook(HookCommand::Install(_) | HookCommand::Uninstall(_)) => {
             return Err("the hook is a person's to set up, and to take away".to_owned());

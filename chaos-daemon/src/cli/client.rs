@@ -207,11 +207,20 @@ impl Client {
 
     /// Whether these calls would be permitted, without making them.
     pub(super) async fn judge(&self, calls: Vec<ToolCall>) -> Result<Judgement, ClientError> {
-        let request = CustomRequest::new(METHOD, Some(serde_json::json!(Calls { calls })));
+        self.custom(METHOD, serde_json::json!(Calls { calls })).await.map(|(read, _)| read)
+    }
+
+    /// Asks what no tool does. Returns the answer, and as it came.
+    pub(super) async fn custom<T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: Value,
+    ) -> Result<(T, Value), ClientError> {
+        let request = CustomRequest::new(method, Some(params));
         let failed = |error: ServiceError| ClientError::Call(error.to_string());
         match self.session.send_request(request.into()).await.map_err(failed)? {
             ServerResult::CustomResult(CustomResult(answer)) => {
-                Answer::of(METHOD, answer).map(|answer| answer.read)
+                Answer::of(method, answer).map(|answer| (answer.read, answer.json))
             }
             other => Err(ClientError::Call(format!("an answer of another kind: {other:?}"))),
         }

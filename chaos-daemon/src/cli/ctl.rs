@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::advise::{self, AdviseArgs};
+use super::approvals::{self, ApprovalsArgs, ApproveArgs};
 use super::audit::{self, AuditCommand};
 use super::calls::{self, Place};
 use super::client::{Answer, Client};
@@ -176,6 +177,10 @@ pub(super) enum Command {
     /// Write, check and explain the file by which the daemon decides who may do what; without the daemon
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Approve of what another user wants to do, once; for approvers
+    Approve(ApproveArgs),
+    /// List what waits for an approval, or take one back
+    Approvals(ApprovalsArgs),
     /// Show who did what, or was refused; check that nothing of that record was changed
     #[command(subcommand)]
     Audit(AuditCommand),
@@ -224,6 +229,12 @@ struct Done {
 impl From<(String, Value, u8)> for Done {
     fn from((text, answer, code): (String, Value, u8)) -> Self {
         Self { text, answer, code }
+    }
+}
+
+impl From<(String, Value)> for Done {
+    fn from((text, answer): (String, Value)) -> Self {
+        Self::well(text, answer)
     }
 }
 
@@ -392,10 +403,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         Command::Mcp { print_config: Some(client) } => config_of(*client, &cli.socket),
         Command::Audit(command) => Ok(audit::carry_out(command, &cli.socket, cli.json).await?.into()),
         Command::Validate(args) => Ok(validate::carry_out(args)?.into()),
-        Command::Hub(args) => {
-            let (text, answer) = hub::carry_out(args)?;
-            Ok(Done::well(text, answer))
-        }
+        Command::Hub(args) => Ok(hub::carry_out(args)?.into()),
         Command::Run(args) => {
             let experiment = args.subject.read()?;
             let answer = runs::run(&cli.socket, args, experiment, cli.json).await?;
@@ -500,16 +508,12 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             let found = history::runs(client, args).await?;
             Ok(Done::well(found.lines(), json!(found)))
         }
-        Command::Schedule(command) => {
-            let (text, answer) = schedule::carry_out(client, command).await?;
-            Ok(Done::well(text, answer))
-        }
+        Command::Schedule(command) => Ok(schedule::carry_out(client, command).await?.into()),
+        Command::Approve(args) => Ok(approvals::approve(client, args).await?.into()),
+        Command::Approvals(args) => Ok(approvals::carry_out(client, args).await?.into()),
         Command::Search(args) => Ok(search::carry_out(client, args, json).await?.into()),
         Command::Compare(args) => Ok(compare::carry_out(client, args).await?.into()),
-        Command::Advise(args) => {
-            let (text, answer) = advise::carry_out(client, args).await?;
-            Ok(Done::well(text, answer))
-        }
+        Command::Advise(args) => Ok(advise::carry_out(client, args).await?.into()),
         Command::Report(args) => {
             let answer = history::run(client, &args.run).await?;
             let (text, answer) = args.write(answer).map_err(Failure::Other)?;

@@ -69,7 +69,7 @@ pub(super) fn client_failure(error: ClientError) -> (u8, String, Option<Value>) 
                 let _ = write!(text, "\n  {hint}");
             }
             let exit = match code.as_str() {
-                "POLICY_DENIED" | "MISSING_PRIVILEGE" => NOT_PERMITTED,
+                "POLICY_DENIED" | "MISSING_PRIVILEGE" | "APPROVAL_NEEDED" => NOT_PERMITTED,
                 "UNAVAILABLE" => UNREACHABLE,
                 _ => FAILED,
             };

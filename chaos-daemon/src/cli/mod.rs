@@ -1,6 +1,7 @@
 //! `chaosctl`, a client of the daemon's MCP socket.
 
 mod advise;
+mod approvals;
 mod audit;
 mod bridge;
 mod calls;

@@ -215,7 +215,8 @@ fn explained(policy: &Policy, who: &Who, now: Timestamp) -> Explained {
         format!("at most {} faults at once", policy.max_active),
         format!("at most {} s for each", policy.max_duration_seconds),
     ];
-    let limits = limits.into_iter().chain(policy.limits.words(&roles)).collect();
+    let approval = policy.approval.words().into_iter().map(|words| format!("approved of by {words}"));
+    let limits = limits.into_iter().chain(policy.limits.words(&roles)).chain(approval).collect();
     Explained {
         here: here_words(policy),
         digest: policy.digest.clone(),

@@ -73,7 +73,7 @@ pub struct BlastRadius {
 /// A run at a stage that has ended: its verdict.
 pub type Step = (Stage, Verdict);
 
-/// Why a run may have its stage. That somebody has approved of a stage that is not due would be another reason.
+/// Why a run may have its stage. That somebody has approved of a stage that is not due is the injector's to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// It is the first one.

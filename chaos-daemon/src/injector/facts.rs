@@ -79,9 +79,11 @@ pub(super) async fn look(
         Question::Log { request, limit } => {
             logs::look(policy, &request, limit, (who, ticket)).await.map(Facts::Log)
         }
-        Question::Act(_) | Question::Naming(_) | Question::Kubeconfig(_) | Question::Credential { .. } => {
-            policy.answer(who, &question, Timestamp::now())
-        }
+        Question::Act(_)
+        | Question::Naming(_)
+        | Question::Skipping
+        | Question::Kubeconfig(_)
+        | Question::Credential { .. } => policy.answer(who, &question, Timestamp::now()),
         Question::Experiment(_)
         | Question::Named { .. }
         | Question::Fault { .. }

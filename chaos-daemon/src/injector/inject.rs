@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use tokio::time::sleep;
 
+use super::approvals::decide::{self, Found};
+use super::approvals::leave::OfRun;
 use super::aside::Purpose;
 use super::audit::Begun;
 use super::holders::{Holder, HolderFailure};
@@ -17,7 +19,7 @@ use super::oom::Doom;
 use super::orders::{Line, line};
 use super::owners::Taken;
 use super::presence::{Device, Pins};
-use super::refusal::{active_already, changed_already};
+use super::refusal::{active_already, changed_already, refuse_unchanged, unsteady};
 use super::reload::Grounds;
 use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
 use super::survey::{self, Asked, Spot, Surveyed};
@@ -28,7 +30,6 @@ use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
 use crate::host::{NetNs, NetNsIdentity, Spared, boot_time_ns};
 use crate::journal::{Entry, Event};
-use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
 use jiff::Timestamp;
 
@@ -75,6 +76,19 @@ pub(super) struct Admitted {
     grounds: Box<Grounds>,
 }
 
+impl Admitted {
+    /// By what it is decided whether others have to approve of it, and have.
+    pub(super) fn found(&self) -> Found<'_> {
+        Found {
+            request: &self.grounds.request,
+            fault: &self.fault,
+            percent: self.targets.as_ref().map(|targets| targets.share * 100.0),
+            digest: &self.digest,
+            description: &self.plan.description,
+        }
+    }
+}
+
 /// Why a fault was not started.
 pub(super) struct Failed {
     pub(super) error: ApiError,
@@ -95,7 +109,7 @@ pub(super) async fn inject(
     name: &QualifiedName,
     (request, planned): (&FaultRequest, Option<&str>),
     who: &Arc<Who>,
-    (intent, epoch, ticket): (Intent, u64, &mut Ticket),
+    ((intent, of_run), epoch, ticket): ((Intent, Option<OfRun>), u64, &mut Ticket),
 ) -> Result<FaultStatus, ApiError> {
     let caller = who.caller;
     let undecided = injector.undecided(name);
@@ -116,23 +130,27 @@ pub(super) async fn inject(
     }
     drop(undecided);
     let (surveyed, freshness) = found?;
-    let admitted = decide(injector, request, surveyed, freshness)?;
+    let mut admitted = decide(injector, request, surveyed, freshness)?;
     digest::require(planned, &admitted.digest)?;
+    let leave = decide::admit(injector, (name, who), &admitted.found(), (intent, of_run))?;
+    admitted.grounds.approved = leave.as_ref().map(|leave| leave.by.clone());
     let (line, orders) = line();
     injector.active.borrow_mut().insert(name.clone(), entry(&admitted, line.clone()));
     if intent == Intent::Single {
         injector.pace.begin(name.owner, Instant::now());
     }
     let planned = (admitted.plan.description.as_str(), admitted.digest.as_str());
-    let recorded = match Begun::write(injector, name, planned, (who, intent)).await {
+    let recorded = match Begun::write(injector, name, (planned, leave.as_ref()), (who, intent)).await {
         Ok(recorded) => recorded,
         Err(error) => {
+            decide::give_back(injector, who, leave.as_ref().filter(|_| intent == Intent::Single));
             injector.take_out(name);
             return Err(error);
         }
     };
     let follows = admitted.fault.on_target_gone == OnTargetGone::Follow && admitted.fault.effect.is_pinned();
-    let follows = follows.then(|| Box::new(request.clone()));
+    // What others have approved of was the target that was there.
+    let follows = (follows && leave.is_none()).then(|| Box::new(request.clone()));
     let mut started = start(injector, name, admitted, Some(&ticket.wanted()), None).await;
     recorded.ended(injector, started.as_mut().err().map(|failed| &mut failed.error));
     injector.restock();
@@ -331,7 +349,8 @@ pub(super) fn decide(
     let names = names_of(&plan, spot.as_ref(), targets.as_ref());
     injector.policy().spare_production(names.iter().map(String::as_str))?;
     let by = Arc::clone(&who);
-    let grounds = Grounds { request: request.clone(), fault: fault.clone(), who: by, intent, names };
+    let grounds =
+        Grounds { request: request.clone(), fault: fault.clone(), who: by, intent, names, approved: None };
     refuse_overlap(injector, &plan, caller)?;
     refuse_unchanged(&plan)?;
     if plan.lifetime == LifetimeClass::Supervised {
@@ -380,32 +399,11 @@ fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -
     groups.chain(units).chain(hit).collect()
 }
 
-/// Of a fault that would give back, at its end, a value that was not the node's own.
-fn unsteady(name: &str) -> ApiError {
-    let text = format!(
-        "inject {name}: each time this node was looked at, another fault ended and gave back what it had set"
-    );
-    ApiError::new(ErrorCode::Unavailable, text).hint("ask again")
-}
-
 /// Of two faults that change one setting, the second would take the first's value for the node's own.
 fn refuse_overlap(injector: &Injector, plan: &Plan, caller: Caller) -> Result<(), ApiError> {
     for place in settings(&plan.steps) {
         if let Some(other) = injector.changer_of(&place) {
             return Err(changed_already(&other.shown_to(caller), &place));
-        }
-    }
-    Ok(())
-}
-
-/// A limit that is there already, by somebody else, would be taken for ours, and have no effect.
-fn refuse_unchanged(plan: &Plan) -> Result<(), ApiError> {
-    for step in &plan.steps {
-        if let Step::Setting(setting @ Setting::Cgroup(CgroupSetting { old, new, .. })) = step
-            && old == new
-        {
-            let text = format!("{} is {old:?} already, so the fault would change nothing", setting.place());
-            return Err(ApiError::new(ErrorCode::InvalidParameter, text).hint("ask for a lower limit"));
         }
     }
     Ok(())

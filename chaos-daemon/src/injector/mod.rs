@@ -2,6 +2,7 @@
 //! undoes. The server, which speaks with callers, is its child and reaches it through one socketpair only.
 
 pub mod alerts;
+mod approvals;
 mod aside;
 mod audit;
 mod beats;
@@ -62,6 +63,7 @@ use crate::journal::Journal;
 use crate::journal::down::FILE;
 use crate::kernel::probe;
 use crate::policy::Policy;
+use crate::request::claim::Entrusted;
 use crate::request::wire::{Answers, Desk, Ticket};
 use crate::request::{ApiError, Reply, Request};
 use crate::residue::Scope;
@@ -426,11 +428,11 @@ async fn answer(
     match request {
         Request::Inject { name, fault, plan_digest } => {
             let injected = async {
-                let intent = claims::intent(injector, speaker, (&name, &fault))?;
+                let of = claims::intent(injector, speaker, (&name, &fault))?;
                 let policy = injector.policy();
                 let fault = policy.aimed(&fault);
                 let asked = (fault.as_ref(), plan_digest.as_deref());
-                inject::inject(injector, &name, asked, who, (intent, epoch, ticket)).await
+                inject::inject(injector, &name, asked, who, (of, epoch, ticket)).await
             };
             match injected.await {
                 Ok(status) => Reply::Injected(Box::new(status)),
@@ -477,7 +479,14 @@ async fn answer(
             unless_left(ticket, async { Ok(Reply::Residue(Box::new(residue.await))) }).await
         }
         Request::Entrust(what) => {
-            claims::entrust(injector, (speaker, &what), ticket).await.unwrap_or_else(Reply::Error)
+            entrust(injector, &what, speaker, ticket).await.unwrap_or_else(Reply::Error)
+        }
+        Request::Approved(what) => {
+            let approved = approvals::runs::for_run(injector, &what, speaker, ticket).await;
+            approved.map_or_else(Reply::Error, |_| Reply::Done)
+        }
+        Request::Approvals(what) => {
+            approvals::answer::answer(injector, what, who).await.unwrap_or_else(Reply::Error)
         }
         Request::Status
         | Request::Remove { .. }
@@ -485,6 +494,17 @@ async fn answer(
         | Request::Release
         | Request::Keep { .. } => Reply::Done,
     }
+}
+
+/// Has something go on in somebody's name, if others have approved of it where they have to.
+async fn entrust(
+    injector: &Injector,
+    what: &Entrusted,
+    speaker: &Speaker,
+    ticket: &mut Ticket,
+) -> Result<Reply, ApiError> {
+    let run = approvals::runs::for_run(injector, what, speaker, ticket).await?;
+    claims::entrust(injector, (speaker, what), run, ticket).await
 }
 
 /// Gives up a look, wherever it is, once nobody waits for it any more.

@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 use futures_util::stream::iter;
 use tokio::task::yield_now;
 
+use super::approvals::decide::tell;
 use super::aside::Purpose;
 use super::claims::{By, Speaker};
 use super::inject::{Admitted, Freshness, ask, decide};
@@ -38,7 +39,10 @@ pub(super) async fn plan(
     let turn = survey::turn(who.caller, Purpose::Look).await?;
     let site = Arc::clone(&injector.site);
     let surveyed = turn.run(move || survey::look(&site, asked)).await?;
-    let preview = preview(decide(injector, request, surveyed, Freshness::Fresh)?);
+    let admitted = decide(injector, request, surveyed, Freshness::Fresh)?;
+    let approval = tell(injector, (name, who), &admitted.found());
+    let mut preview = preview(admitted);
+    preview.report.warnings.extend(approval);
     turn.run(move || Ok(survey::tell(preview))).await
 }
 

@@ -43,9 +43,17 @@ pub(super) struct Grounds {
     pub(super) intent: Intent,
     /// The names of what was found for it.
     pub(super) names: Vec<String>,
+    /// Who has approved of it, where somebody had to.
+    pub(super) approved: Option<String>,
 }
 
 impl Grounds {
+    /// Who began it, and who has approved of it, for people.
+    pub(super) fn began(&self) -> String {
+        let approved = self.approved.as_ref().map(|by| format!(", approved by {by}"));
+        format!("{}{}", self.who.caller, approved.unwrap_or_default())
+    }
+
     /// Why a fault that goes on may not any more under this policy.
     fn against(&self, policy: &Policy) -> Option<ApiError> {
         // It has begun, so that its number and the time are no longer asked for.

@@ -11,6 +11,7 @@ use chaos_audit::Audit;
 use ipnet::IpNet;
 use tokio::sync::Notify;
 
+use super::approvals::book::Book;
 use super::claims::{self, Claims};
 use super::holders::{Holder, HolderFailure};
 use super::orders::Line;
@@ -55,6 +56,8 @@ pub struct Injector {
     pub(super) reloads: Notify,
     /// Rings when nothing may run here any more.
     pub(super) halted: Notify,
+    /// What waits for an approval, and who has approved of what.
+    pub(super) approvals: RefCell<Book>,
     /// In whose name the server may ask.
     pub(super) claims: Arc<Mutex<Claims>>,
     /// Where it is written down, one after the other.
@@ -167,6 +170,7 @@ impl Injector {
             policies: Cell::new(0),
             reloads: Notify::new(),
             halted: Notify::new(),
+            approvals: RefCell::default(),
             claims: Arc::default(),
             state_dir: options.state_dir.clone(),
             writes: tokio::sync::Mutex::default(),
@@ -542,7 +546,7 @@ impl Active {
             remaining: self.duration.saturating_sub(age),
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
-            began: self.grounds.as_ref().map(|grounds| grounds.who.caller.to_string()),
+            began: self.grounds.as_ref().map(|grounds| grounds.began()),
             note: joined([&self.warning, &self.note])
                 .or_else(|| self.evidence.recovery().nobody_came_back.then(|| self.alone().to_owned())),
         }

@@ -1,6 +1,7 @@
 //! The Model Context Protocol on a connection: which tools there are, and how a call becomes a result.
 
 pub(crate) mod advise;
+pub(crate) mod approvals;
 pub(crate) mod catalogue;
 pub(crate) mod control;
 mod deeds;
@@ -306,13 +307,16 @@ impl ServerHandler for Handler {
         request: CustomRequest,
         _: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        if request.method != judge::METHOD {
-            return Err(judge::unknown(request.method));
-        }
         let _place = self.place().map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-        let judged = judge::answer(&self.service, self.caller, request.params);
+        let answered = async {
+            match request.method.as_str() {
+                judge::METHOD => judge::answer(&self.service, self.caller, request.params).await,
+                approvals::METHOD => approvals::answer(&self.service, request.params).await,
+                _ => Err(judge::unknown(request.method)),
+            }
+        };
         let late = |_| ErrorData::internal_error(format!("no answer within {CALL_LIMIT:?}"), None);
-        tokio::time::timeout(CALL_LIMIT, judged).await.map_err(late)?
+        tokio::time::timeout(CALL_LIMIT, answered).await.map_err(late)?
     }
 
     // Of revisions with a session: one resource each.

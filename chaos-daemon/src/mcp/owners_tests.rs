@@ -153,9 +153,9 @@ async fn inject_and_remove(mut desk: Desk, active: Active) {
             Request::Entrust(what) => {
                 named(what.owner);
                 grants.push(uid.unwrap());
-                Reply::Entrusted(u64::try_from(grants.len() - 1).unwrap())
+                Reply::Entrusted { grant: u64::try_from(grants.len() - 1).unwrap(), approved: None }
             }
-            Request::Release | Request::Keep { .. } => Reply::Done,
+            Request::Release | Request::Keep { .. } | Request::Approved(_) => Reply::Done,
             Request::Record { .. } => Reply::Recorded,
             other => panic!("{other:?}"),
         };

@@ -112,6 +112,14 @@ impl Policy {
         self.roles.admit_to(who, owner)
     }
 
+    /// Decides whether an approval may let a stage be run out of its order.
+    ///
+    /// # Errors
+    /// That none may, and the line that would let it.
+    pub fn admit_skipping(&self) -> Result<(), Refusal> {
+        self.approval.admit_skipping()
+    }
+
     /// Whether nobody may change anything on this host.
     pub fn forbids_all(&self) -> bool {
         self.environment.as_ref().is_none_or(Environment::is_production)

@@ -61,10 +61,11 @@ fn who_may_do_what_where_and_when_is_this_table() {
         let by_role = match act {
             Act::Look => true,
             Act::End | Act::Plan => role != Role::Observer,
+            Act::Approve => matches!(role, Role::Approver | Role::Admin),
             _ => matches!(role, Role::Operator | Role::Admin),
         };
         let by_host = match act {
-            Act::Look | Act::End => true,
+            Act::Look | Act::End | Act::Approve => true,
             Act::Plan | Act::Probe | Act::Register => host != Some("production"),
             Act::Inject | Act::Run | Act::Schedule => host == Some("test"),
         };
@@ -73,7 +74,7 @@ fn who_may_do_what_where_and_when_is_this_table() {
         permitted += usize::from(admitted.is_ok());
         decisions += 1;
     }
-    assert_eq!((decisions, permitted), (96, 41));
+    assert_eq!((decisions, permitted), (108, 47));
 }
 
 #[test]

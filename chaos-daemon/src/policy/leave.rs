@@ -30,7 +30,7 @@ impl Policy {
             may_not: may_not.collect(),
             longest_seconds: least(self.max_duration_seconds, longest),
             most_active: least(self.max_active as u64, most),
-            limits: self.limits.words(&roles),
+            limits: self.limits.words(&roles).into_iter().chain(approved_of(self)).collect(),
             interfaces: self.interfaces.as_ref().map(|names| names.iter().cloned().collect()),
             windows: self.windows.told(),
             closed: self.windows.admit(now).err().map(|refusal| forbidden("begin", refusal)),
@@ -39,6 +39,11 @@ impl Policy {
             roles: roles.iter().map(|role| role.name().to_owned()).collect(),
         }
     }
+}
+
+/// What others have to approve of, for people.
+fn approved_of(policy: &Policy) -> impl Iterator<Item = String> {
+    policy.approval.words().into_iter().map(|words| format!("approved of by {words}"))
 }
 
 fn forbidden(what: &str, refusal: Refusal) -> Forbidden {

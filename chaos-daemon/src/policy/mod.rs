@@ -1,5 +1,6 @@
 //! Who may do what on this host: what the operator has written down, and the decisions that follow from it ([`decision`]).
 
+pub mod approval;
 mod credentials;
 pub mod decision;
 pub mod environment;
@@ -28,6 +29,7 @@ use crate::spec::origin::Origin;
 use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{FaultType, HostLimits, NetNsRule, TargetRequest};
 
+use approval::ApprovalRules;
 pub use decision::{Asked, Intent};
 use environment::{Environment, Markers};
 pub use experiments::{ExperimentRules, SingleFaultRules};
@@ -99,6 +101,8 @@ pub struct Policy {
     pub host_limits: HostLimits,
     /// How much, how often and how far, for everybody and for each role. Default: no bound, but for what is forged.
     pub limits: Limits,
+    /// What others have to approve of before it is begun. Default: nothing.
+    pub approval: ApprovalRules,
     /// What experiments have to have. Default: nothing.
     pub experiments: ExperimentRules,
     /// Which of these rules hold for single faults. Default: all.
@@ -155,6 +159,7 @@ impl Default for Policy {
             windows: Times::default(),
             host_limits: HostLimits::default(),
             limits: Limits::default(),
+            approval: ApprovalRules::default(),
             experiments: ExperimentRules::default(),
             single_faults: SingleFaultRules::default(),
             default_target: None,
@@ -382,6 +387,7 @@ impl Policy {
         self.host_limits.check(HOST_LIMITS)?;
         self.open.check()?;
         self.limits.check()?;
+        self.approval.check()?;
         self.programs().map(|_| ())
     }
 

@@ -61,7 +61,7 @@ pub(super) enum Reach {
 /// How far this reaches.
 pub(super) fn reach(act: Act) -> Reach {
     match act {
-        Act::Look | Act::End => Reach::Nothing,
+        Act::Look | Act::End | Act::Approve => Reach::Nothing,
         Act::Plan | Act::Probe | Act::Register => Reach::Looks,
         Act::Inject | Act::Run | Act::Schedule => Reach::Changes,
     }
@@ -73,6 +73,7 @@ impl Role {
         match act {
             Act::Look => true,
             Act::End | Act::Plan => self != Self::Observer,
+            Act::Approve => matches!(self, Self::Approver | Self::Admin),
             Act::Probe | Act::Register | Act::Inject | Act::Run | Act::Schedule => {
                 matches!(self, Self::Operator | Self::Admin)
             }
@@ -192,7 +193,7 @@ impl Roles {
             return Ok(());
         }
         // Whoever plans will want to inject.
-        let able = Role::Operator;
+        let able = if act == Act::Approve { Role::Approver } else { Role::Operator };
         let roles: Vec<_> = roles.iter().map(|role| role.name()).collect();
         let text = format!("{caller} may not {act}: its role is {}", roles.join(" and "));
         Err(self.members(able).lacking(caller, able, Refusal::new(format!("{TABLE}.{able}"), text)))
@@ -268,6 +269,7 @@ mod tests {
             (Act::Inject, [false, false, true, true]),
             (Act::Run, [false, false, true, true]),
             (Act::Schedule, [false, false, true, true]),
+            (Act::Approve, [false, true, false, true]),
         ];
         assert_eq!(table.map(|(act, _)| act), Act::ALL);
         for (act, able) in table {

@@ -193,7 +193,7 @@ fn taken_in(path: &str) -> String {
 }
 
 /// Fields that are written out, with their defaults or with examples.
-const WRITTEN: [&str; 16] = [
+const WRITTEN: [&str; 17] = [
     "max_active",
     "max_duration_seconds",
     "clock_skew",
@@ -206,6 +206,7 @@ const WRITTEN: [&str; 16] = [
     "probe_kubeconfigs",
     "probe_credentials",
     "tcp_ports",
+    "skipped_stage",
     "host_wide_selectors",
     "units_at_once",
     "least_interval_ms",
@@ -243,6 +244,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         probe_commands,
         probe_kubeconfigs,
         probe_credentials,
+        approval,
         experiments,
         open,
         default_target,
@@ -271,6 +273,8 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
     assert_bounds_all(&limits);
     // Switches are at their defaults.
     assert_eq!((&experiments, &single_faults), (&default.experiments, &default.single_faults));
+    assert!(approval.one.words().len() == 6 && approval.two.words().len() == 1, "{:?}", approval.words());
+    assert_eq!(approval.valid_seconds, default.approval.valid_seconds);
     assert_eq!(production_markers, default.production_markers);
     assert_eq!((protect.tcp_ports, protect.cidrs.len()), (default.protect.tcp_ports, 1));
     for field in WRITTEN {

@@ -24,11 +24,13 @@ pub enum Act {
     Run,
     /// Have an experiment run by itself.
     Schedule,
+    /// Approve of what others want to do.
+    Approve,
 }
 
 impl Act {
     /// Every act.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Look,
         Self::End,
         Self::Plan,
@@ -37,6 +39,7 @@ impl Act {
         Self::Inject,
         Self::Run,
         Self::Schedule,
+        Self::Approve,
     ];
 
     /// Its name on the wire.
@@ -50,6 +53,7 @@ impl Act {
             Self::Inject => "inject",
             Self::Run => "run",
             Self::Schedule => "schedule",
+            Self::Approve => "approve",
         }
     }
 }
@@ -66,6 +70,7 @@ impl fmt::Display for Act {
             Self::Inject => "inject",
             Self::Run => "run an experiment",
             Self::Schedule => "schedule an experiment",
+            Self::Approve => "approve of anything",
         })
     }
 }

@@ -59,6 +59,10 @@ pub struct Entrusted {
     pub faults: Vec<FaultRequest>,
     /// What the experiment says of itself.
     pub says: Precautions,
+    /// The stage of its blast radius, in percent, of a run that has one.
+    pub stage: Option<u8>,
+    /// Whether that stage is not due.
+    pub skips: bool,
     /// How long a run takes at most.
     pub lasts: Option<Duration>,
     /// How many runs it begins at most; without it, as many as come until somebody ends it.

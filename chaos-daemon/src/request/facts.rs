@@ -58,6 +58,8 @@ pub enum Question {
         /// The fault.
         fault: Box<FaultRequest>,
     },
+    /// Whether an approval may let a stage be run out of its order.
+    Skipping,
     /// What callers have to keep to here.
     Rules,
     /// What the asker may do here, whatever it is done to.

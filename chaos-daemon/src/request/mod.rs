@@ -4,6 +4,7 @@
 
 pub mod act;
 mod advice;
+pub mod approvals;
 mod causes;
 pub mod claim;
 pub mod descriptors;
@@ -166,6 +167,10 @@ pub enum Request {
     },
     /// Have something go on in the caller's name when the caller is no longer connected.
     Entrust(Box<claim::Entrusted>),
+    /// Whether this would be entrusted as far as others have to approve of it, without doing it.
+    Approved(Box<claim::Entrusted>),
+    /// What approvals there are; give one, or take one back.
+    Approvals(approvals::ApprovalRequest),
     /// What was entrusted by this grant is over.
     Release,
     /// Of all that outlives the server, these grants are still in use.
@@ -209,8 +214,15 @@ pub enum Reply {
     Residue(Box<ResidueReport>),
     /// What a unit, processes or a log are like.
     Seen(facts::Facts),
-    /// By this number it goes on in the caller's name.
-    Entrusted(u64),
+    /// It goes on in the caller's name.
+    Entrusted {
+        /// By this number.
+        grant: u64,
+        /// Who has approved of it, where somebody had to, for people.
+        approved: Option<String>,
+    },
+    /// Approvals: all that were asked for, or the one that was given or taken back.
+    Approvals(Vec<approvals::Approval>),
     /// It is so.
     Done,
     /// Refused or failed. Nothing was changed, or all that was changed has been undone.
@@ -419,6 +431,8 @@ pub enum ErrorCode {
     PlanChanged,
     /// A smaller stage of the blast radius comes first.
     StageNotDue,
+    /// Others have to approve of it first.
+    ApprovalNeeded,
     /// Something else was begun with this idempotency key.
     IdempotencyKeyReused,
     /// A kernel operation failed; what had been done was undone.

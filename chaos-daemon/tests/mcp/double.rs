@@ -332,7 +332,7 @@ impl Double {
                 let (taken, act) = match speaker.by {
                     By::Connection => (Ok(()), Act::Inject),
                     By::Grant(grant, _) => {
-                        (lock(&self.claims).take_fault(grant, name.owner, &fault), Act::Run)
+                        (lock(&self.claims).take_fault(grant, name.owner, &fault).map(drop), Act::Run)
                     }
                 };
                 let injected = taken.and_then(|()| self.permit(act, &fault, who));
@@ -341,8 +341,9 @@ impl Double {
             }
             Request::Entrust(what) => {
                 let granted = lock(&self.claims).entrust(speaker, claim, &what);
-                granted.map_or_else(Reply::Error, Reply::Entrusted)
+                granted.map_or_else(Reply::Error, |grant| Reply::Entrusted { grant, approved: None })
             }
+            Request::Approved(_) => Reply::Done,
             Request::Plan { name, fault, .. } => {
                 let planned = self.permit(Act::Plan, &fault, who).and_then(|()| {
                     self.note(format!("plan {}", name.name));
@@ -387,6 +388,7 @@ impl Double {
             | Question::Experiment(_)
             | Question::Named { .. }
             | Question::Fault { .. }
+            | Question::Skipping
             | Question::Rules
             | Question::Leave => answer(),
             question => {

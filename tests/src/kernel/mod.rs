@@ -4,6 +4,7 @@ mod abilities;
 mod advice;
 mod ahead;
 mod answers;
+mod approvals;
 mod audit;
 mod bad_input;
 mod bystanders;
@@ -236,6 +237,7 @@ pub fn all() -> Vec<KernelTest> {
         searches::TESTS,
         names::TESTS,
         overlap::TESTS,
+        approvals::TESTS,
         owners::TESTS,
         taken_over::TESTS,
         bystanders::TESTS,

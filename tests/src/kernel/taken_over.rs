@@ -134,6 +134,8 @@ fn entrusted(what: Undertaking, owner: u32, fault: FaultRequest) -> Request {
         document: "none".into(),
         faults: vec![fault],
         says: Default::default(),
+        stage: None,
+        skips: false,
         lasts: Some(Duration::from_secs(60)),
         runs: None,
     }))

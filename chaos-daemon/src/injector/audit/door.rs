@@ -5,6 +5,7 @@ use jiff::Timestamp;
 
 use super::super::state::Injector;
 use crate::policy::Who;
+use crate::request::approvals::ApprovalRequest;
 use crate::request::claim::Claim;
 use crate::request::facts::Question;
 use crate::request::{ApiError, Reply, Request};
@@ -67,7 +68,7 @@ impl Noted {
                 (Record { reason, ..record }, Kind::Act)
             }
             // It may outlive whoever has begun it.
-            Reply::Entrusted(_) => (record, Kind::Start),
+            Reply::Entrusted { .. } => (record, Kind::Start),
             _ => (record, Kind::Look),
         };
         if kind != Recorded::RefusalAlone {
@@ -103,7 +104,18 @@ fn told_of(request: &Request) -> Option<ToldOf> {
             let words = format!("{:?} of document {}", what.what, what.document).to_lowercase();
             ("entrust", Some(on), Some(words), Recorded::Answer)
         }
-        Request::Status
+        // Of what is approved there are lines of its own.
+        Request::Approvals(what) => {
+            let (act, on) = match what {
+                ApprovalRequest::List => return None,
+                ApprovalRequest::Approve { plan, .. } => ("approve", plan),
+                ApprovalRequest::Withdraw { id } => ("withdraw_approval", id),
+            };
+            (act, Some(on.clone()), None, Recorded::RefusalAlone)
+        }
+        // What only looks whether a run would be let.
+        Request::Approved(_)
+        | Request::Status
         | Request::Release
         | Request::Keep { .. }
         | Request::Doctor
@@ -121,6 +133,7 @@ fn asked(question: &Question) -> Option<(&'static str, Option<String>, Recorded)
         | Question::Naming(_)
         | Question::Named { .. }
         | Question::Fault { .. }
+        | Question::Skipping
         | Question::Rules
         | Question::Leave => return None,
         Question::Services(_) => ("look_at_services", None, Recorded::Refusal),

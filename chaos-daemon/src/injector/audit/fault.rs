@@ -3,6 +3,7 @@
 use chaos_audit::{Kind, Outcome, Record};
 use jiff::Timestamp;
 
+use super::super::approvals::leave::Leave;
 use super::super::state::Injector;
 use super::{because, of_daemon};
 use crate::policy::{Intent, Who};
@@ -20,7 +21,7 @@ impl Begun {
     pub(in crate::injector) async fn write(
         injector: &Injector,
         name: &QualifiedName,
-        (description, digest): (&str, &str),
+        ((description, digest), leave): ((&str, &str), Option<&Leave>),
         (who, intent): (&Who, Intent),
     ) -> Result<Self, ApiError> {
         let in_run = if intent == Intent::Run { "in a run: " } else { "" };
@@ -30,6 +31,7 @@ impl Begun {
             on: Some(name.to_string()),
             what: Some(format!("{in_run}{description}")),
             plan_digest: Some(digest.to_owned()),
+            approval: leave.map(|leave| leave.ids.join(",")),
             ..injector.record("inject", Some(who))
         };
         match injector.before(record.clone()).await {

@@ -24,6 +24,7 @@ use crate::request::{AUDIT, ApiError, Caller, ErrorCode};
 
 pub(super) use door::{Noted, told};
 pub(super) use fault::{Begun, ended};
+pub(super) use who::login_of;
 
 /// How much one segment takes, in bytes.
 const SEGMENT: u64 = 16 << 20;

@@ -66,6 +66,12 @@ impl Looker {
     }
 }
 
+/// As whom somebody has logged in who is a process of theirs now: nothing where the kernel does not know. `None` when the process has ended,
+/// or is another user's.
+pub(in crate::injector) fn login_of(uid: u32, pid: i32) -> Option<Option<u32>> {
+    look(uid, pid).map(|found| found.loginuid)
+}
+
 /// What is known of a process, if it is this user's still.
 fn look(uid: u32, pid: i32) -> Option<Who> {
     let process = Process::new(pid).ok()?;

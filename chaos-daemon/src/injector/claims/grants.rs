@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::super::approvals::leave::{OfRun, RunLeave};
 use crate::host::boot_time_ns;
 use crate::policy::Who;
 use crate::request::claim::{Entrusted, Undertaking, exactly, roughly};
@@ -46,6 +47,9 @@ pub(super) struct Grant {
     document: String,
     /// What may be injected: of a run each once.
     faults: Vec<String>,
+    /// What others have approved of, of a run.
+    #[serde(skip)]
+    leave: RunLeave,
     /// How many runs may still be begun, of what has a budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     runs: Option<u32>,
@@ -127,6 +131,7 @@ impl Grants {
             name: name.clone(),
             document: document.clone(),
             faults: faults.iter().map(known).collect(),
+            leave: RunLeave::default(),
             runs: runs.filter(|_| !is_run),
             until: is_run.then_some(until),
         };
@@ -148,13 +153,20 @@ impl Grants {
         Ok(())
     }
 
-    /// Takes a fault of a run.
+    /// Notes what others have approved of for a run.
+    pub(super) fn approve(&mut self, number: u64, leave: RunLeave) {
+        if let Some(grant) = self.all.get_mut(&number) {
+            grant.leave = leave;
+        }
+    }
+
+    /// Takes a fault of a run. Returns what others have approved of for it.
     pub(super) fn take_fault(
         &mut self,
         number: u64,
         owner: Owner,
         fault: &FaultRequest,
-    ) -> Result<(), ApiError> {
+    ) -> Result<Option<OfRun>, ApiError> {
         let grant = self.all.get_mut(&number).filter(|grant| grant.what == Undertaking::Run);
         let grant = grant.ok_or_else(|| not_of_it("it has ended"))?;
         let known = exactly(fault);
@@ -162,7 +174,7 @@ impl Grants {
         match place {
             Some(place) if grant.owner == owner => {
                 grant.faults.swap_remove(place);
-                Ok(())
+                Ok(grant.leave.of(fault))
             }
             _ => Err(not_of_it("it has no such fault, or not any more")),
         }

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use super::approvals::leave::{OfRun, RunLeave};
 use crate::policy::Who;
 use crate::request::claim::{Claim, Entrusted, Undertaking};
 use crate::request::facts::Question;
@@ -174,11 +175,21 @@ impl Claims {
         self.grants.add(Who::clone(&speaker.who), process, what)
     }
 
-    /// Takes a fault of what goes on by this grant: each is injected once.
+    /// Notes what others have approved of for a run that goes on by this grant.
+    pub(super) fn approve(&mut self, grant: u64, leave: RunLeave) {
+        self.grants.approve(grant, leave);
+    }
+
+    /// Takes a fault of what goes on by this grant: each is injected once. Returns what others have approved of for it.
     ///
     /// # Errors
     /// [`ErrorCode::PolicyDenied`] when it has no such fault, or not any more.
-    pub fn take_fault(&mut self, grant: u64, owner: Owner, fault: &FaultRequest) -> Result<(), ApiError> {
+    pub fn take_fault(
+        &mut self,
+        grant: u64,
+        owner: Owner,
+        fault: &FaultRequest,
+    ) -> Result<Option<OfRun>, ApiError> {
         self.grants.take_fault(grant, owner, fault)
     }
 

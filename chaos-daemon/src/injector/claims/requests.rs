@@ -7,6 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
+use super::super::approvals::decide::take_for;
+use super::super::approvals::leave::{OfRun, Run};
 use super::super::aside::on_a_thread;
 use super::super::state::Injector;
 use super::super::{facts, owners};
@@ -58,7 +60,8 @@ pub(in crate::injector) fn speaker(
     Ok(speaker)
 }
 
-/// For what a fault is: for itself where somebody asks who is connected, and in a run where that goes on. Of a run it is taken then.
+/// For what a fault is: for itself where somebody asks who is connected, and in a run where that goes on. Of a run it is taken then, with
+/// what others have approved of for it.
 ///
 /// # Errors
 /// When the run has no such fault, or not any more.
@@ -66,23 +69,25 @@ pub(in crate::injector) fn intent(
     injector: &Injector,
     speaker: &Speaker,
     (name, fault): (&QualifiedName, &FaultRequest),
-) -> Result<Intent, ApiError> {
+) -> Result<(Intent, Option<OfRun>), ApiError> {
     match speaker.by {
-        By::Connection => Ok(Intent::Single),
+        By::Connection => Ok((Intent::Single, None)),
         By::Grant(grant, _) => {
-            injector.claims().take_fault(grant, name.owner, fault)?;
-            Ok(Intent::Run)
+            let of_run = injector.claims().take_fault(grant, name.owner, fault)?;
+            Ok((Intent::Run, of_run))
         }
     }
 }
 
-/// Has something go on in somebody's name. What outlives the server is on disk before it is said to.
+/// Has something go on in somebody's name, which takes the approvals that it needs. What outlives the server is on disk before it is said
+/// to.
 ///
 /// # Errors
 /// When the policy forbids it, too much goes on, or it cannot be written down.
 pub(in crate::injector) async fn entrust(
     injector: &Injector,
     (speaker, what): (&Speaker, &Entrusted),
+    to_approve: Option<Run>,
     ticket: &mut Ticket,
 ) -> Result<Reply, ApiError> {
     let (policy, claim) = (injector.policy(), ticket.claim());
@@ -102,6 +107,15 @@ pub(in crate::injector) async fn entrust(
         let number = claims.entrust(&speaker, claim, what)?;
         (speaker, number)
     };
+    let leave = match take_for(injector, &speaker.who, to_approve) {
+        Ok(leave) => leave,
+        Err(error) => {
+            injector.claims().release(number);
+            return Err(error);
+        }
+    };
+    let approved = leave.by();
+    injector.claims().approve(number, leave);
     if what.what == Undertaking::Run {
         injector.pace.begin(what.owner, Instant::now());
     }
@@ -116,7 +130,7 @@ pub(in crate::injector) async fn entrust(
                 .hint("make room where the daemon keeps its state (--state-dir)"));
         }
     }
-    Ok(Reply::Entrusted(number))
+    Ok(Reply::Entrusted { grant: number, approved })
 }
 
 /// What goes on by this claim is over.

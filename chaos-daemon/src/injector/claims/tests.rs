@@ -32,6 +32,8 @@ fn entrusted(what: Undertaking, owner: u32, faults: &[u32]) -> Entrusted {
         document: "d".into(),
         faults: faults.iter().copied().map(fault).collect(),
         says: Default::default(),
+        stage: None,
+        skips: false,
         lasts: None,
         runs: None,
     }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
-use sha2::{Digest as _, Sha256};
+use serde_json::{Map, Value};
 
-use super::{Service, Subject, about};
+use super::entrusting::AtStage;
+use super::{Service, Subject, about, beside};
 use crate::experiment::ahead::{Ahead, plan_all};
 use crate::experiment::host_limits;
 use crate::experiment::role::Stages;
@@ -13,6 +13,7 @@ use crate::experiment::staged;
 use crate::experiment::verification::ready;
 use crate::experiment::{Experiment, Impact, Recorder, Stage};
 use crate::probe::Probe;
+use crate::request::approvals::digest_of_run;
 use crate::request::{Act, ApiError, Caller, ErrorCode, PlanReport};
 use crate::server::history::precedents::Precedents;
 use crate::server::history::{ExperimentResult, of_document};
@@ -97,13 +98,14 @@ impl Service {
             }
             admitted => admitted?,
         };
-        let stage = match self.due(&experiment, &document, wanted, (owner, caller)).await {
+        let (at, not_due) = match self.stage_of(&experiment, &document, wanted, (owner, caller)).await {
             Err(error) if error.code == ErrorCode::StageNotDue => {
                 problems.push(error.to_string());
-                wanted
+                (AtStage { stage: wanted, skips: false }, None)
             }
-            due => due?,
+            found => found?,
         };
+        let stage = at.stage;
         let experiment = match stage {
             Some(stage) => staged::at(&experiment, stage)?,
             None => experiment,
@@ -126,6 +128,11 @@ impl Service {
         for planned in &plans {
             problems
                 .extend(planned.plan.as_ref().err().map(|error| format!("{:?}: {error}", planned.action)));
+        }
+        if problems.is_empty()
+            && let Err(error) = self.ask_approval(&experiment, &document, owner, at).await
+        {
+            problems.push(beside(error, not_due.as_ref()).in_full());
         }
         let result = ExperimentResult {
             experiment_name: owner.name_for(caller.owner(), &experiment.name),
@@ -194,8 +201,7 @@ impl Service {
 fn plan_digest(document: &str, stage: Option<Stage>, plans: &[PlannedFault]) -> Option<String> {
     let faults = plans.iter().map(|fault| Some(fault.plan.as_ref().ok()?.0.digest.as_str()));
     let faults: Vec<_> = faults.collect::<Option<_>>()?;
-    let all = json!({"document": document, "stage": stage, "faults": faults}).to_string();
-    Some(Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(digest_of_run(document, stage.map(Stage::percent), &faults))
 }
 
 /// The experiment without what may change something when it is sampled, and the names of that; of whoever may not probe, without any sample.

@@ -10,7 +10,8 @@ use super::Service;
 use super::leave::said_of;
 use crate::experiment::driver::unexpected;
 use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, staged};
+use crate::experiment::{Experiment, Stage, staged};
+use crate::request::approvals::{Approval, ApprovalRequest};
 use crate::request::claim::{Claim, Entrusted, Undertaking};
 use crate::request::wire::Door;
 use crate::request::{ApiError, Caller, ErrorCode, Reply, Request};
@@ -35,24 +36,43 @@ impl Service {
         experiment: &Experiment,
         document: &Map<String, Value>,
         owner: Owner,
-    ) -> Result<Door, ApiError> {
-        let entrusted = Entrusted {
-            what: Undertaking::Run,
-            owner,
-            name: experiment.name.clone(),
-            document: of_document(document).0,
-            faults: faults(experiment),
-            says: said_of(experiment, document),
-            lasts: Some(2 * experiment.lasts() + GRACE),
-            runs: None,
-        };
-        let grant = self.entrust(entrusted).await?;
-        Ok(self.door.in_the_name_of(Claim::Grant(grant)))
+        at: AtStage,
+    ) -> Result<(Door, Option<String>), ApiError> {
+        let entrusted = run_of(experiment, document, owner, at);
+        let (grant, approved) = self.entrust(entrusted).await?;
+        Ok((self.door.in_the_name_of(Claim::Grant(grant)), approved))
     }
 
-    async fn entrust(&self, what: Entrusted) -> Result<u64, ApiError> {
+    /// Asks whether a run of an experiment would be let as far as others have to approve of it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::ApprovalNeeded`], with what to do.
+    pub(super) async fn ask_approval(
+        &self,
+        experiment: &Experiment,
+        document: &Map<String, Value>,
+        owner: Owner,
+        at: AtStage,
+    ) -> Result<(), ApiError> {
+        let run = run_of(experiment, document, owner, at);
+        self.door.call(Request::Approved(Box::new(run))).await.map(drop)
+    }
+
+    /// The way to approvals: which there are, to give one, and to take one back.
+    ///
+    /// # Errors
+    /// Whatever the injector says.
+    pub async fn approvals(&self, what: ApprovalRequest) -> Result<Vec<Approval>, ApiError> {
+        match self.door.call(Request::Approvals(what)).await? {
+            Reply::Approvals(all) => Ok(all),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Returns the number by which it goes on, and who has approved of it.
+    async fn entrust(&self, what: Entrusted) -> Result<(u64, Option<String>), ApiError> {
         match self.door.call(Request::Entrust(Box::new(what))).await? {
-            Reply::Entrusted(grant) => Ok(grant),
+            Reply::Entrusted { grant, approved } => Ok((grant, approved)),
             other => Err(unexpected(&other)),
         }
     }
@@ -64,33 +84,37 @@ impl Service {
         for stage in experiment.guardrails.blast_radius.iter().flat_map(|radius| radius.stages()) {
             all.extend(faults(&staged::at(experiment, *stage)?));
         }
-        self.entrust(Entrusted {
+        let schedule = Entrusted {
             what: Undertaking::Schedule,
             owner,
             name: experiment.name.clone(),
             document: of_document(&subject.document).0,
             faults: all,
             says: Default::default(),
+            stage: None,
+            skips: false,
             lasts: None,
             runs: None,
-        })
-        .await
+        };
+        Ok(self.entrust(schedule).await?.0)
     }
 
     /// Has the runs of a search begin in the name of who asks.
     pub(super) async fn entrust_search(&self, search: &Kept) -> Result<u64, ApiError> {
         let experiment = Experiment::parse(&search.document, &Nowhere)?;
-        self.entrust(Entrusted {
+        let entrusted = Entrusted {
             what: Undertaking::Search,
             owner: search.owner(),
             name: experiment.name.clone(),
             document: of_document(&search.document).0,
             faults: faults(&experiment),
             says: Default::default(),
+            stage: None,
+            skips: false,
             lasts: None,
             runs: Some(search.search.spec().budget.runs.saturating_add(IN_VAIN)),
-        })
-        .await
+        };
+        Ok(self.entrust(entrusted).await?.0)
     }
 
     /// Sets a schedule of this name, of the experiment that `words` name. Its runs are its owner's, who alone can have it run another
@@ -164,6 +188,29 @@ pub(in crate::server) fn entrusted(grant: Option<u64>) -> Result<Claim, ApiError
         let text = "nobody has entrusted its runs to this daemon: it was begun under an earlier version";
         ApiError::new(ErrorCode::Unavailable, text).hint("set or begin it again")
     })
+}
+
+/// At which stage an experiment is run, and whether that is not due.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct AtStage {
+    pub(super) stage: Option<Stage>,
+    pub(super) skips: bool,
+}
+
+/// A run, as it is entrusted.
+fn run_of(experiment: &Experiment, document: &Map<String, Value>, owner: Owner, at: AtStage) -> Entrusted {
+    Entrusted {
+        what: Undertaking::Run,
+        owner,
+        name: experiment.name.clone(),
+        document: of_document(document).0,
+        faults: faults(experiment),
+        says: said_of(experiment, document),
+        stage: at.stage.map(Stage::percent),
+        skips: at.skips,
+        lasts: Some(2 * experiment.lasts() + GRACE),
+        runs: None,
+    }
 }
 
 fn faults(experiment: &Experiment) -> Vec<FaultRequest> {

@@ -43,6 +43,7 @@ use crate::spec::owner::split;
 use crate::spec::{Owner, SpecError};
 pub use advising::AdviceWanted;
 pub use dry_run::{DryRun, PlannedFault};
+use entrusting::AtStage;
 pub(super) use entrusting::entrusted;
 pub use faults::{Injection, Registered, Removed, check};
 pub use leave::{about, beginning};
@@ -97,6 +98,16 @@ pub struct Overview {
     pub faults: Result<Vec<FaultStatus>, ApiError>,
     /// Runs that go on.
     pub runs: Vec<Run>,
+}
+
+/// Why an approval is needed, where the stage is not due: that comes first.
+fn beside(error: ApiError, not_due: Option<&ApiError>) -> ApiError {
+    match not_due {
+        Some(not_due) if error.code == ErrorCode::ApprovalNeeded => {
+            ApiError { message: format!("{}; {}", not_due.message, error.message), ..error }
+        }
+        _ => error,
+    }
 }
 
 impl Service {
@@ -333,6 +344,26 @@ impl Service {
         Ok(Some(admitted.stage))
     }
 
+    /// The stage at which an experiment is to be run. One that is wanted and not due comes with the reason, where an approval may let it be
+    /// run out of its order.
+    async fn stage_of(
+        &self,
+        experiment: &Experiment,
+        document: &Map<String, Value>,
+        wanted: Option<Stage>,
+        whose: (Owner, Caller),
+    ) -> Result<(AtStage, Option<ApiError>), ApiError> {
+        match self.due(experiment, document, wanted, whose).await {
+            Err(error) if error.code == ErrorCode::StageNotDue && wanted.is_some() => {
+                match self.ask(Question::Skipping).await {
+                    Ok(()) => Ok((AtStage { stage: wanted, skips: true }, Some(error))),
+                    Err(_) => Err(error),
+                }
+            }
+            due => Ok((AtStage { stage: due?, skips: false }, None)),
+        }
+    }
+
     /// Starts a run of an experiment, which goes on whether or not somebody waits for it. Of one with stages at the one that is
     /// `wanted`, or the next that is due.
     ///
@@ -381,7 +412,8 @@ impl Service {
         started_by: Option<&str>,
     ) -> Result<Run, ApiError> {
         let Subject { owner, experiment, document } = subject;
-        let stage = self.due(experiment, document, wish.stage, (*owner, caller)).await?;
+        let (at, not_due) = self.stage_of(experiment, document, wish.stage, (*owner, caller)).await?;
+        let stage = at.stage;
         // What could not start anyway does not count as begun.
         self.runs.may_start(experiment, *owner, caller.owner())?;
         let experiment = self.admit(experiment, document).await?;
@@ -391,9 +423,12 @@ impl Service {
             self.require_planned(planned, &experiment, (document, stage), *owner).await?;
         }
         self.runs.may_start(&experiment, *owner, caller.owner())?;
-        let door = self.entrust_run(&experiment, document, *owner).await?;
+        let entrusted = self.entrust_run(&experiment, document, *owner, at).await;
+        let (door, approved) = entrusted.map_err(|error| beside(error, not_due.as_ref()))?;
         let prober = self.prober.asking(&door);
-        let occasion = Occasion { owner: *owner, stage, started_by };
+        let by = started_by.map_or_else(|| caller.to_string(), str::to_owned);
+        let by = approved.map(|approved| format!("{by}, approved by {approved}"));
+        let occasion = Occasion { owner: *owner, stage, started_by: by.as_deref().or(started_by) };
         let begun = self.runs.start(experiment, document, occasion, caller, door.clone(), prober).await;
         if begun.is_err() {
             door.release().await;
