@@ -35,6 +35,9 @@ impl ErrorCode {
             Self::LimitReached => "wait until something ends: chaos_status says what goes on",
             Self::PlanChanged => "plan it again, look at the new plan, and give its plan_digest",
             Self::StageNotDue => "run the stage that is due first",
+            Self::ApprovalNeeded => {
+                "another person has to approve of it, by chaosctl approve; then ask again"
+            }
             Self::IdempotencyKeyReused => "give another key for another request",
             Self::InjectionFailed => {
                 "everything was undone: look at the message, and at chaos_node for what this host can do"

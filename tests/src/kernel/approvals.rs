@@ -35,7 +35,8 @@ const POLICY: &str = "roles.approver.uids = [61001, 61002]\nroles.operator.uids 
 
 fn chaosctl(daemon: &Daemon, user: u32, words: &[&str]) -> Result<Output> {
     let socket = format!("--socket={}", daemon.socket().display());
-    run_as((user, user), "chaosctl", &[&[&*socket], words].concat())
+    // The socket is of group 0 here.
+    run_as((user, 0), "chaosctl", &[&[&*socket], words].concat())
 }
 
 fn said(output: &Output) -> String {

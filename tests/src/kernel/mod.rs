@@ -30,6 +30,7 @@ mod leases;
 mod lifetime;
 mod link_profiles;
 mod live;
+mod malice;
 mod manager;
 mod names;
 mod needed;
@@ -238,6 +239,7 @@ pub fn all() -> Vec<KernelTest> {
         names::TESTS,
         overlap::TESTS,
         approvals::TESTS,
+        malice::TESTS,
         owners::TESTS,
         taken_over::TESTS,
         bystanders::TESTS,

@@ -27,7 +27,7 @@ const B: u32 = 61_002;
 const NAME: &str = "slow-database";
 
 /// A client of this user's, as the kernel tells the daemon.
-fn client_of(user: u32, socket: &Path) -> Result<Mcp> {
+pub(super) fn client_of(user: u32, socket: &Path) -> Result<Mcp> {
     let socket = socket.to_owned();
     let connected = thread::spawn(move || {
         become_user(user)?;
