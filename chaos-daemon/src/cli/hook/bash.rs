@@ -4,7 +4,7 @@
 //! to do with it are not this hook's business.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::mention;
 use super::shell::{self, Simple, Word};
@@ -12,6 +12,10 @@ use crate::mcp::judge::{MOST_CALLS, ToolCall};
 
 /// How deep shells may be within shells.
 const MOST_LAYERS: usize = 8;
+/// How many letters of its name a pattern has to have, to be taken for it.
+const FEWEST_LETTERS: usize = 3;
+/// How many words of a line are looked at as files.
+const MOST_FILES: usize = 64;
 /// How much of a script is looked at.
 const LONGEST_SCRIPT: u64 = 256 << 10;
 
@@ -75,8 +79,8 @@ const RUNNERS: &[&str] = &[
 ];
 /// Those of a shell that change what the commands after them mean.
 const CHANGERS: &[&str] = &[
-    ".", "alias", "declare", "enable", "export", "hash", "local", "readonly", "set", "shopt", "source",
-    "trap", "typeset", "unset",
+    "alias", "declare", "enable", "export", "hash", "local", "readonly", "set", "shopt", "trap", "typeset",
+    "unset",
 ];
 const SHELLS: &[&str] = &["ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh"];
 /// Those that change the folder.
@@ -118,7 +122,8 @@ pub(super) fn look(line: &str, of_command: &OfCommand<'_>) -> Result<Found, Stri
     let mut look = Look {
         of_command,
         found: Found::default(),
-        is_known: true,
+        folders: vec![PathBuf::new()],
+        named: Vec::new(),
         speaks: mention::is_in(line),
         is_others: false,
     };
@@ -132,8 +137,10 @@ pub(super) fn look(line: &str, of_command: &OfCommand<'_>) -> Result<Found, Stri
 struct Look<'a> {
     of_command: &'a OfCommand<'a>,
     found: Found,
-    /// Whether the folder is still the one in which the line begins.
-    is_known: bool,
+    /// The folders in which a command may run: the one in which the line begins, and those to which it changes.
+    folders: Vec<PathBuf>,
+    /// What the line names that is looked at: its words, and what it reads.
+    named: Vec<String>,
     /// Whether the whole line speaks of `chaosctl`.
     speaks: bool,
     /// Whether what is looked at runs as somebody else.
@@ -152,15 +159,19 @@ impl Look<'_> {
     fn line(&mut self, line: &str, layers: usize) -> Result<(), String> {
         let commands = match shell::read(line) {
             Ok(commands) => commands,
-            Err(_) if !self.speaks && !mention::has_parts(line) => return Ok(()),
+            Err(_) if !self.speaks && !mention::has_parts(line) => return not_plain(line),
             Err(why) => return Err(format!("it speaks of chaosctl, and cannot be understood: {why}")),
         };
         let Some(layers) = layers.checked_sub(1) else {
             return self.not_understood("shells within shells");
         };
-        for command in commands {
-            self.command(&command, layers)?;
-        }
+        let texts = |command: &Simple| {
+            let words = command.words.iter().map(|word| word.text.clone());
+            words.chain(command.reads.iter().cloned()).collect::<Vec<_>>()
+        };
+        let outer = std::mem::replace(&mut self.named, commands.iter().flat_map(texts).collect());
+        commands.iter().try_for_each(|command| self.command(command, layers))?;
+        self.named = outer;
         Ok(())
     }
 
@@ -202,8 +213,11 @@ impl Look<'_> {
             return Ok(());
         }
         if MOVERS.contains(&name) {
-            self.is_known = false;
+            self.moves(&bare.words[1..]);
             return Ok(());
+        }
+        if matches!(name, "." | "source") {
+            return bare.words.get(1).map_or(Ok(()), |path| self.script(Path::new(path)));
         }
         self.other(name, &bare, &variables)
     }
@@ -231,6 +245,15 @@ impl Look<'_> {
         Ok(())
     }
 
+    /// Another folder, from here on or, where this fails, not.
+    fn moves(&mut self, words: &[String]) {
+        let named = words.iter().find(|word| !word.starts_with('-'));
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let Some(to) = named.map(PathBuf::from).or(home) else { return };
+        let known: Vec<_> = self.folders.iter().take(MOST_FILES / 2).map(|folder| folder.join(&to)).collect();
+        self.folders.extend(known);
+    }
+
     fn chaosctl(&mut self, bare: &Bare<'_>, variables: &[String], has_pattern: bool) -> Result<(), String> {
         if has_pattern {
             return Err("a shell would put names of files in it: quote them, or name them in full".to_owned());
@@ -239,7 +262,7 @@ impl Look<'_> {
             let name = set.split('=').next().unwrap_or_default();
             return Err(format!("{name} is set for it alone, which may change what it does: leave that out"));
         }
-        let calls = (self.of_command)(bare.words, self.is_known)?;
+        let calls = (self.of_command)(bare.words, self.folders.len() == 1)?;
         if (bare.is_others || self.is_others) && !calls.iter().all(ToolCall::looks_or_ends) {
             return Err("it runs as somebody else, for whom this hook cannot speak".to_owned());
         }
@@ -269,21 +292,34 @@ impl Look<'_> {
                 None => return self.script(Path::new(word)),
             }
         }
+        // It may come from any file that the line names.
+        let named = self.named.iter().take(MOST_FILES).map(Path::new);
+        named.flat_map(|path| self.texts(path)).try_for_each(|(path, text)| speaks_not(&path, &text))?;
         self.not_understood("what a shell reads")
     }
 
     /// A script that a shell is to run, as it is now.
     fn script(&self, path: &Path) -> Result<(), String> {
-        match contents(path).filter(|_| self.is_known || path.is_absolute()) {
-            Some(text) => speaks_not(path, &text),
-            None => self.not_understood("a line with a script that cannot be read"),
+        let texts = self.texts(path);
+        if texts.is_empty() {
+            return self.not_understood("a line with a script that cannot be read");
         }
+        texts.iter().try_for_each(|(path, text)| speaks_not(path, text))
     }
 
     /// A program by its path, which may be a script.
     fn own_script(&self, path: &Path) -> Result<(), String> {
-        let text = contents(path).filter(|text| text.starts_with("#!"));
-        text.map_or(Ok(()), |text| speaks_not(path, &text))
+        let texts = self.texts(path);
+        let mut scripts = texts.iter().filter(|(_, text)| text.starts_with("#!"));
+        scripts.try_for_each(|(path, text)| speaks_not(path, text))
+    }
+
+    /// The texts that a path may stand for, in each folder in which a command may run.
+    fn texts(&self, path: &Path) -> Vec<(PathBuf, String)> {
+        let paths = self.folders.iter().map(|folder| folder.join(path));
+        let mut texts: Vec<_> = paths.filter_map(|path| Some((path.clone(), contents(&path)?))).collect();
+        texts.dedup_by(|(one, _), (other, _)| one == other);
+        texts
     }
 }
 
@@ -307,6 +343,18 @@ fn contents(path: &Path) -> Option<String> {
 /// The name of a program without its folders.
 fn base(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
+}
+
+/// A line that is not plain, and does not speak of `chaosctl`: no word of it may stand for the name.
+fn not_plain(line: &str) -> Result<(), String> {
+    let is_near = |pattern: &String| {
+        let letters = base(pattern).chars().filter(char::is_ascii_alphabetic).count();
+        letters >= FEWEST_LETTERS && may_be_chaosctl(base(pattern))
+    };
+    match shell::patterns(line).into_iter().find(is_near) {
+        Some(pattern) => Err(format!("a word like {pattern:?} may be chaosctl: name it in full")),
+        None => Ok(()),
+    }
 }
 
 /// Whether a pattern of a shell may stand for the name.
@@ -451,6 +499,11 @@ mod tests {
             "bash /no/such/script chaosctl",
             "nc -U /run/chaos-daemon/mcp.sock",
             "ssh host chaosctl x",
+            "echo $HOME; /usr/bin/chaos?tl x",
+            "for i in 1; do /usr/bin/[c]haosc* x; done",
+            "(cha${A}ctl x)",
+            "cha$(true)ctl x",
+            "$(true); {c,}haosctl x",
         ] {
             assert!(found(line).is_err(), "{line}: {:?}", found(line));
         }
@@ -464,6 +517,18 @@ mod tests {
         let script = folder.path().join("x.sh");
         std::fs::write(&script, "#!/bin/sh\nchaosctl x\n").unwrap();
         assert!(found(&format!("sh {}", script.display())).is_err());
+        let at = folder.path().display();
+        for line in [
+            format!("cd {at} && sh x.sh"),
+            format!("cd {at}; ./x.sh"),
+            format!(". {at}/x.sh"),
+            format!("source {at}/x.sh"),
+            format!("sh < {at}/x.sh"),
+            format!("cat {at}/x.sh | bash"),
+            format!("cd /tmp || cd {at} && bash -e x.sh"),
+        ] {
+            assert!(found(&line).is_err(), "{line}");
+        }
         std::fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
         assert_eq!(found(&format!("sh {}", script.display())), Ok((Vec::new(), false)));
         for line in [
@@ -473,6 +538,10 @@ mod tests {
             "for i in a; do echo; done",
             "",
             "tc qdisc show",
+            "ls $HOME/c* | wc -l",
+            "for f in *; do echo \"$f\"; done",
+            "echo ${X}..$Y a$b systemctl $(date)",
+            "cd /tmp && ls | sh",
         ] {
             assert_eq!(found(line), Ok((Vec::new(), false)), "{line}");
         }
@@ -485,9 +554,12 @@ mod tests {
         ] {
             assert_eq!(found(line), Ok((Vec::new(), false)), "{line}");
         }
-        for line in
-            ["git commit -m 'about chaosctl'", "cp chaosctl /usr/bin/chaosctl", "man -P 'chaosctl x' ls"]
-        {
+        for line in [
+            "git commit -m 'about chaosctl'",
+            "cp chaosctl /usr/bin/chaosctl",
+            "man -P 'chaosctl x' ls",
+            "LESSOPEN='|chaosctl x' less a",
+        ] {
             assert_eq!(found(line), Ok((Vec::new(), true)), "{line}");
         }
         std::fs::write(&script, "#!/bin/sh\nchaosctl x\n").unwrap();

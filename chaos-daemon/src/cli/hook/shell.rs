@@ -6,6 +6,8 @@
 pub(super) struct Simple {
     pub(super) variables: Vec<String>,
     pub(super) words: Vec<Word>,
+    /// The files that it reads by redirection.
+    pub(super) reads: Vec<String>,
 }
 
 /// A word, without its quotes.
@@ -33,7 +35,7 @@ pub(super) fn read(line: &str) -> Result<Vec<Simple>, String> {
         command: Simple::default(),
         word: None,
         is_quoted: false,
-        redirects: false,
+        redirects: None,
     };
     reader.read()?;
     Ok(reader.commands)
@@ -47,8 +49,15 @@ struct Reader<'a> {
     word: Option<Word>,
     /// Whether some of that word is quoted.
     is_quoted: bool,
-    /// The next word is where something is redirected to.
-    redirects: bool,
+    /// The next word is where something is redirected to, or from.
+    redirects: Option<Way>,
+}
+
+/// Which way a redirection goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    To,
+    From,
 }
 
 impl Reader<'_> {
@@ -145,15 +154,20 @@ impl Reader<'_> {
             (_, Some('(')) => return Err("it has a substitution of a process".to_owned()),
             _ => while self.rest.next_if(|next| matches!(next, '>' | '&' | '|')).is_some() {},
         }
-        self.redirects = true;
+        self.redirects = Some(if letter == '<' { Way::From } else { Way::To });
         Ok(())
     }
 
     fn end_word(&mut self) -> Result<(), String> {
         let is_quoted = std::mem::take(&mut self.is_quoted);
         let Some(word) = self.word.take() else { return Ok(()) };
-        if std::mem::take(&mut self.redirects) {
-            return Ok(());
+        match self.redirects.take() {
+            Some(Way::From) => {
+                self.command.reads.push(word.text);
+                return Ok(());
+            }
+            Some(Way::To) => return Ok(()),
+            None => {}
         }
         let is_first = self.command.words.is_empty();
         if is_first && !is_quoted && KEYWORDS.contains(&word.text.as_str()) {
@@ -170,7 +184,7 @@ impl Reader<'_> {
 
     fn end_command(&mut self) -> Result<(), String> {
         self.end_word()?;
-        if std::mem::take(&mut self.redirects) {
+        if self.redirects.take().is_some() {
             return Err("it redirects to nothing".to_owned());
         }
         let command = std::mem::take(&mut self.command);
@@ -179,6 +193,36 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// The patterns of names of programs that a line may have which is not plain: whatever a shell would put in place of something else
+/// stands there as `*`.
+pub(super) fn patterns(line: &str) -> Vec<String> {
+    let mut patterns = vec![String::new()];
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let in_place = match letter {
+            ' ' | '\t' | '\n' | ';' | '|' | '&' | '(' | ')' | '<' | '>' | '=' | '`' => {
+                patterns.push(String::new());
+                continue;
+            }
+            '\'' | '"' | '\\' => continue,
+            '$' => match letters.peek() {
+                Some('{') => letters.by_ref().any(|letter| letter == '}'),
+                // What it puts there is another piece of the line.
+                Some('(') => true,
+                _ => {
+                    while letters.next_if(|next| next.is_ascii_alphanumeric() || *next == '_').is_some() {}
+                    true
+                }
+            },
+            '{' => letters.by_ref().any(|letter| letter == '}'),
+            _ => false,
+        };
+        let last = patterns.last_mut().expect("there is always one");
+        last.push(if in_place { '*' } else { letter });
+    }
+    patterns
 }
 
 /// Whether this may be the name of a variable, also of one that is appended to.
@@ -209,6 +253,17 @@ mod tests {
         assert_eq!(set[0].words.len(), 2);
         assert!(read("/usr/bin/chaos*").unwrap()[0].words[0].is_pattern);
         assert!(!read("'a*'").unwrap()[0].words[0].is_pattern);
+    }
+
+    #[test]
+    fn files_that_are_read_are_kept_and_those_that_are_written_are_not() {
+        assert_eq!(read("sh <a 2>b >c < d").unwrap()[0].reads, ["a", "d"]);
+    }
+
+    #[test]
+    fn patterns_have_a_star_for_whatever_a_shell_puts_there() {
+        assert_eq!(patterns("a $B; \"c\"${d:-e}f|g{h,i}j"), ["a", "*", "", "c*f", "g*j"]);
+        assert_eq!(patterns("x$(y z"), ["x*", "y", "z"]);
     }
 
     #[test]
