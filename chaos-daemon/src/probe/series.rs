@@ -196,7 +196,7 @@ impl Series {
                 }
             }
         }
-        tally.lasted = window;
+        tally.lasted = last.saturating_duration_since(began);
         tally
     }
 

@@ -18,7 +18,7 @@ pub(in crate::server) async fn keep(service: Service) -> Infallible {
     loop {
         for start in schedules.due(Timestamp::now()).await {
             let outcome = fire(&service, &start).await;
-            schedules.became(start.name, outcome).await;
+            schedules.became(start.name.clone(), &start.schedule, outcome).await;
         }
         let now = Timestamp::now();
         let wait = schedules.next(now).map_or(LOOK, |next| until(next, now));

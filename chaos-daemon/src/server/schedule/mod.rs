@@ -226,37 +226,39 @@ impl Schedules {
         Ok(names.iter().filter_map(|name| Some(Listed::of(name, all.get(name)?, now))).collect())
     }
 
-    /// The one of this name.
-    pub fn known(&self, name: &QualifiedName) -> Option<Schedule> {
-        self.lock().get(name).map(|planned| planned.schedule.clone())
-    }
-
     /// By what the injector lets their runs begin.
     pub fn grants(&self) -> Vec<u64> {
         self.lock().values().filter_map(|planned| planned.schedule.grant).collect()
     }
 
-    /// Sets a schedule, in place of any of the same name of the same owner. Where root sets one of another user's, it stays theirs.
-    /// Returns what could not be saved.
+    /// Sets a schedule, in place of any of the same name of the same owner. Where root sets one of another user's, it stays theirs, with
+    /// the document and the grant that it had. Returns the grant that was replaced, and what could not be saved.
     ///
     /// # Errors
     /// Names what makes no sense; [`ErrorCode::LimitReached`] when there are too many. Nothing has changed then.
-    pub async fn set(&self, name: QualifiedName, mut schedule: Schedule) -> Result<Option<String>, ApiError> {
+    pub async fn set(
+        &self,
+        name: QualifiedName,
+        mut schedule: Schedule,
+    ) -> Result<(Option<u64>, Option<String>), ApiError> {
         let plan = Plan::parse(&schedule.words, schedule.set_at)?;
         plan.zone_name().clone_into(&mut schedule.words.time_zone);
         self.change(move |all| {
-            let replaced = all.get(&name);
+            let replaced = all.get(&name).map(|planned| &planned.schedule);
             if schedule.set_by.owner() != name.owner {
-                schedule.set_by = replaced.ok_or_else(|| unknown(&name))?.schedule.set_by;
+                let theirs = replaced.ok_or_else(|| unknown(&name))?;
+                refuse_another(&name, theirs, &schedule)?;
+                (schedule.set_by, schedule.grant) = (theirs.set_by, theirs.grant);
             }
+            let over =
+                replaced.and_then(|replaced| replaced.grant).filter(|grant| schedule.grant != Some(*grant));
             if replaced.is_none() {
                 refuse_more(all, name.owner)?;
             }
             all.insert(name, Planned { schedule, plan });
-            Ok(())
+            Ok(over)
         })
         .await
-        .map(|((), problem)| problem)
     }
 
     /// Has those that are chosen stand still. Returns their names.
@@ -298,12 +300,12 @@ impl Schedules {
         .await
     }
 
-    /// Forgets one. A run of it goes on. Succeeds when there is none; returns whether there was.
+    /// Forgets one. A run of it goes on. Succeeds when there is none; returns the one that there was.
     ///
     /// # Errors
     /// When the schedules broke.
-    pub async fn delete(&self, name: QualifiedName) -> Result<(bool, Option<String>), ApiError> {
-        self.change(move |all| Ok(all.remove(&name).is_some())).await
+    pub async fn delete(&self, name: QualifiedName) -> Result<(Option<Schedule>, Option<String>), ApiError> {
+        self.change(move |all| Ok(all.remove(&name).map(|planned| planned.schedule))).await
     }
 
     /// What has come by `now`, dealt with and on file before it is returned: whatever happens then, no time fires twice.
@@ -330,10 +332,13 @@ impl Schedules {
         next.min()
     }
 
-    /// Writes down what has become of a firing, if the schedule is still there.
-    async fn became(&self, name: QualifiedName, outcome: Outcome) {
+    /// Writes down what has become of a firing, if the schedule is still there, and was not set anew.
+    async fn became(&self, name: QualifiedName, fired: &Schedule, outcome: Outcome) {
+        let fired = (fired.set_at, fired.grant);
         let noted = self.change_quietly(move |all| {
-            if let Some(planned) = all.get_mut(&name) {
+            let is_it = |now: &Schedule| (now.set_at, now.grant) == fired;
+            let planned = all.get_mut(&name).filter(|planned| is_it(&planned.schedule));
+            if let Some(planned) = planned {
                 planned.schedule.note(outcome);
             }
         });
@@ -397,6 +402,19 @@ impl Schedules {
             format!("not saved, so it is lost when the daemon ends: {}: {error}", path.display())
         })
     }
+}
+
+/// What root sets of another user's runs what that user has set.
+fn refuse_another(name: &QualifiedName, theirs: &Schedule, set: &Schedule) -> Result<(), ApiError> {
+    if theirs.digest == set.digest {
+        return Ok(());
+    }
+    let (experiment, owner) = (&set.words.experiment, name.owner);
+    let text = format!(
+        "{name} runs another document, or what is registered as {experiment:?} was registered anew: {owner} alone can have the schedule \
+         run it in their name"
+    );
+    Err(SpecError::new("experiment", text).into())
 }
 
 fn unknown(name: &QualifiedName) -> ApiError {

@@ -33,7 +33,7 @@ fn nightly(caller: Caller) -> QualifiedName {
 
 async fn with(directory: Option<&Path>, caller: Caller) -> Schedules {
     let schedules = Schedules::open(directory);
-    assert_eq!(schedules.set(nightly(caller), hourly(caller)).await.unwrap(), None);
+    assert_eq!(schedules.set(nightly(caller), hourly(caller)).await.unwrap(), (None, None));
     schedules
 }
 
@@ -154,11 +154,49 @@ async fn each_user_has_schedules_of_its_own_and_root_has_those_of_all() {
     assert_eq!(set_by, Caller::Unix { uid: 1000, gid: 1000, pid: 0 });
     let refused = schedules.set(named("other", USER), hourly(ROOT)).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ScheduleNotFound);
-    assert!(schedules.delete(nightly(USER)).await.unwrap().0);
-    assert!(!schedules.delete(nightly(USER)).await.unwrap().0);
+    assert!(schedules.delete(nightly(USER)).await.unwrap().0.is_some());
+    assert!(schedules.delete(nightly(USER)).await.unwrap().0.is_none());
     let refused = schedules.pause(Chosen::One(nightly(USER))).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::ScheduleNotFound);
     assert_eq!(seen(&schedules, ROOT), [entry("nightly", false)]);
+}
+
+fn granted(caller: Caller, grant: Option<u64>) -> Schedule {
+    Schedule { grant, ..hourly(caller) }
+}
+
+#[tokio::test]
+async fn who_sets_a_schedule_learns_which_grant_is_over_and_root_keeps_it() {
+    let schedules = Schedules::open(None);
+    assert_eq!(schedules.set(nightly(USER), granted(USER, Some(1))).await.unwrap().0, None);
+    assert_eq!(schedules.set(nightly(USER), granted(USER, Some(2))).await.unwrap().0, Some(1));
+    assert_eq!(schedules.set(nightly(USER), granted(ROOT, None)).await.unwrap().0, None);
+    assert_eq!(schedules.grants(), [2]);
+    let another = Schedule { digest: "another".to_owned(), ..granted(ROOT, None) };
+    let refused = schedules.set(nightly(USER), another).await.unwrap_err();
+    assert!(refused.message.contains("runs another document"), "{refused}");
+    assert_eq!(schedules.delete(nightly(USER)).await.unwrap().0.unwrap().grant, Some(2));
+}
+
+#[tokio::test]
+async fn what_became_of_a_firing_is_not_told_of_what_was_set_since() {
+    let schedules = Schedules::open(None);
+    let (before, outcome) = (granted(USER, Some(1)), |schedules: &Schedules| {
+        the_one(schedules, "2026-02-05T10:00:00Z").schedule.outcomes.len()
+    });
+    schedules.set(nightly(USER), before.clone()).await.unwrap();
+    let refused = || Outcome {
+        time: "2026-02-05T10:00:00Z".to_owned(),
+        became: Became::Refused,
+        times: 1,
+        run_id: None,
+        reason: None,
+    };
+    schedules.became(nightly(USER), &before, refused()).await;
+    assert_eq!(outcome(&schedules), 1);
+    schedules.set(nightly(USER), granted(USER, Some(2))).await.unwrap();
+    schedules.became(nightly(USER), &before, refused()).await;
+    assert_eq!(outcome(&schedules), 0);
 }
 
 #[tokio::test]
@@ -175,6 +213,7 @@ async fn a_schedule_of_before_names_had_owners_is_of_who_has_set_it() {
 #[tokio::test]
 async fn only_the_latest_outcomes_are_kept() {
     let schedules = with(None, USER).await;
+    let schedule = the_one(&schedules, "2026-02-05T10:00:00Z").schedule;
     for index in 0..KEPT_OUTCOMES + 5 {
         let outcome = Outcome {
             time: index.to_string(),
@@ -183,7 +222,7 @@ async fn only_the_latest_outcomes_are_kept() {
             run_id: None,
             reason: Some("busy".into()),
         };
-        schedules.became(nightly(USER), outcome).await;
+        schedules.became(nightly(USER), &schedule, outcome).await;
     }
     let outcomes = the_one(&schedules, "2026-02-05T10:00:00Z").schedule.outcomes;
     assert_eq!((outcomes.len(), outcomes[0].time.as_str()), (KEPT_OUTCOMES, "5"));
@@ -201,14 +240,14 @@ async fn a_corrupt_file_is_moved_aside_and_does_not_keep_the_daemon_from_startin
         let schedules = Schedules::open(Some(directory.path()));
         assert!(schedules.list(&everybodys(), at("2026-02-05T10:00:00Z")).unwrap().is_empty(), "{corrupt}");
         assert_eq!(fs::read_to_string(path.with_extension("broken")).unwrap(), corrupt);
-        assert_eq!(schedules.set(nightly(USER), hourly(USER)).await.unwrap(), None);
+        assert_eq!(schedules.set(nightly(USER), hourly(USER)).await.unwrap(), (None, None));
     }
 }
 
 #[tokio::test]
 async fn a_directory_that_cannot_be_written_is_told_and_memory_still_holds_the_change() {
     let schedules = Schedules::open(Some(Path::new("/proc/self/no-such-directory")));
-    let problem = schedules.set(nightly(USER), hourly(USER)).await.unwrap().unwrap();
+    let problem = schedules.set(nightly(USER), hourly(USER)).await.unwrap().1.unwrap();
     assert!(problem.contains("not saved"), "{problem}");
     assert_eq!(fired(&schedules, "2026-02-05T11:00:00Z").await, ["2026-02-05T11:00:00Z"]);
     assert!(fired(&schedules, "2026-02-05T11:00:01Z").await.is_empty());

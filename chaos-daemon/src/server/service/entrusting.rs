@@ -19,7 +19,7 @@ use crate::server::history::of_document;
 use crate::server::schedule::Schedule;
 use crate::server::schedule::plan::Words;
 use crate::server::search::Kept;
-use crate::spec::{FaultRequest, Owner, QualifiedName, SpecError};
+use crate::spec::{FaultRequest, Owner, QualifiedName};
 
 /// How much longer a run may take than twice its method: its samples, what it waits for, and its recovery.
 const GRACE: Duration = Duration::from_secs(4 * 3600);
@@ -130,26 +130,20 @@ impl Service {
         now: Timestamp,
     ) -> Result<Option<String>, ApiError> {
         let (experiment, digest) = self.to_be_scheduled(&words.experiment, name.owner)?;
-        let before = self.schedules.known(&name);
         let is_own = caller.owner() == name.owner;
-        let grant = match &before {
-            _ if is_own => Some(self.entrust_schedule(&experiment, name.owner).await?),
-            Some(before) if before.digest != digest => {
-                let text = format!(
-                    "{name} runs another document, or what is registered as {experiment:?} was registered anew: {} alone can have the \
-                     schedule run it in their name",
-                    name.owner
-                );
-                return Err(SpecError::new("experiment", text).into());
-            }
-            before => before.as_ref().and_then(|before| before.grant),
-        };
+        let grant = if is_own { Some(self.entrust_schedule(&experiment, name.owner).await?) } else { None };
         let mut schedule = Schedule::new(Words { experiment, ..words }, paused, digest, caller, now);
         schedule.grant = grant;
-        let set = self.schedules.set(name, schedule).await;
-        let over = if set.is_ok() { before.and_then(|before| before.grant) } else { grant };
-        self.give_back(over.filter(|_| is_own)).await;
-        set
+        match self.schedules.set(name, schedule).await {
+            Ok((replaced, problem)) => {
+                self.give_back(replaced).await;
+                Ok(problem)
+            }
+            Err(error) => {
+                self.give_back(grant).await;
+                Err(error)
+            }
+        }
     }
 
     /// Forgets a schedule; says whether there was one, and what could not be saved.
@@ -157,10 +151,10 @@ impl Service {
     /// # Errors
     /// As of [`super::Schedules::delete`].
     pub async fn delete_schedule(&self, name: QualifiedName) -> Result<(bool, Option<String>), ApiError> {
-        let before = self.schedules.known(&name);
-        let deleted = self.schedules.delete(name).await?;
-        self.give_back(before.and_then(|before| before.grant)).await;
-        Ok(deleted)
+        let (deleted, problem) = self.schedules.delete(name).await?;
+        let was = deleted.is_some();
+        self.give_back(deleted.and_then(|schedule| schedule.grant)).await;
+        Ok((was, problem))
     }
 
     /// What was entrusted is over.
