@@ -1,6 +1,7 @@
 //! A blocking MCP client over the daemon's unix socket, so that tests read from top to bottom.
 
 use std::path::Path;
+use std::thread;
 
 use rmcp::model::CallToolRequestParams;
 use rmcp::service::RunningService;
@@ -11,6 +12,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
 use crate::late::HANG;
+use crate::process::become_user;
 
 /// What a tool answered.
 #[derive(Debug, Clone)]
@@ -47,6 +49,19 @@ pub struct Mcp {
 }
 
 impl Mcp {
+    /// Connects as this user, as the kernel tells the daemon.
+    ///
+    /// # Errors
+    /// As of [`Mcp::connect`], and when this is not root.
+    pub fn connect_as(user: u32, socket: &Path) -> Result<Self> {
+        let socket = socket.to_owned();
+        let connected = thread::spawn(move || {
+            become_user(user)?;
+            Self::connect(&socket)
+        });
+        connected.join().map_err(|_panic| Error::Different("a connection panicked".into()))?
+    }
+
     /// Connects and shakes hands.
     ///
     /// # Errors

@@ -71,6 +71,7 @@ pub(super) async fn wait(injector: &Rc<Injector>, lost: &Lost<'_>, orders: &mut 
                 let gap = lost.since.elapsed().as_secs_f64();
                 let words = format!("{reason}; it was there again, and the fault with it, after {gap:.1} s");
                 tracing::info!(%name, %caller, words, "follows its target");
+                injector.note_fault("fault_follows", name, Some(&words));
                 injector.update(name, |active| active.note = Some(words));
                 return Some(applied);
             }

@@ -11,7 +11,6 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use super::audit;
 use super::beats::Beats;
 use super::down;
 use super::follow::{self, Lost};
@@ -204,7 +203,9 @@ async fn take_off(
     undo(injector, name, &journal, (orders, waiting), then).await;
     close(journal);
     tracing::info!(%name, %caller, reason, "ended");
-    audit::ended(injector, name, reason);
+    if injector.status_of(name).is_some() {
+        injector.note_fault("fault_waits", name, Some(reason));
+    }
 }
 
 impl Life {

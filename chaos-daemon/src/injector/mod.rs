@@ -403,7 +403,7 @@ async fn reply_to(injector: &Rc<Injector>, request: Request, epoch: u64, ticket:
         Request::Remove { name } => claims::remove(injector, name, claim).await,
         Request::StopAll => claims::stop_all(injector, claim).await,
         Request::Release => claims::release(injector, claim).await,
-        Request::Keep { grants } => claims::keep(injector, &grants).await,
+        Request::Keep { grants } => claims::keep(injector, &grants),
         // Of who has left by now.
         Request::Record { kind, record } if injector.claims().speaker(claim).is_err() => {
             let told = audit::told(injector, (kind, *record), None).await;

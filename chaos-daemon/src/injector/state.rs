@@ -282,6 +282,7 @@ impl Injector {
         let Some(mut active) = self.take_out(name) else { return };
         self.pace.end(name.owner, Instant::now());
         active.state = FaultState::Ended;
+        self.note_fault("fault_ended", name, active.note.as_deref());
         let mut status = active.status(name, &self.guard.borrow());
         status.remaining = Duration::ZERO;
         self.remember(status);

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::history::views::sees_all;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
-use super::ledger::{Ledger, begun, ended, log_end};
+use super::ledger::{Ledger, begun, ended, log_end, refused};
 use super::notes::{Note, Notes};
 use crate::experiment::role::Role;
 use crate::experiment::timeline::{Kind, Occurrence, Reading};
@@ -413,8 +413,10 @@ impl Runs {
         if let Err(problem) = self.notes.begin(&run.run_id, run.note()).await {
             self.lock().remove(&run.run_id);
             let text = format!("no run begins that cannot be noted before: {problem}");
-            return Err(ApiError::new(ErrorCode::Unavailable, text)
-                .hint("make room where the daemon keeps its state (--state-dir)"));
+            let error = ApiError::new(ErrorCode::Unavailable, text)
+                .hint("make room where the daemon keeps its state (--state-dir)");
+            ledger.put(audit::Kind::Start, refused(begun, &error), caller).await;
+            return Err(error);
         }
         let (runs, started) = (self.clone(), run.clone());
         tokio::spawn(async move {

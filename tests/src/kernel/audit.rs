@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::late::HANG;
 use crate::netns::output;
 use crate::pair::INTERFACE;
-use crate::process::{become_user, wait_until};
+use crate::process::wait_until;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
 tests![
@@ -33,16 +33,6 @@ const OBSERVER: u32 = 61_012;
 /// Long enough that nothing ends by itself.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A client of this user's, as the kernel tells the daemon.
-fn client_of(user: u32, socket: &Path) -> Result<Mcp> {
-    let socket = socket.to_owned();
-    let connected = thread::spawn(move || {
-        become_user(user)?;
-        Mcp::connect(&socket)
-    });
-    connected.join().map_err(|_panic| Error::Different("a connection panicked".into()))?
-}
-
 fn folder(daemon: &Daemon) -> std::path::PathBuf {
     daemon.state_dir().join("audit")
 }
@@ -53,7 +43,8 @@ fn read(folder: &Path) -> Result<Vec<Segment>> {
     all.iter().map(|each| Segment::read(each).map_err(wrong)).collect()
 }
 
-fn records(daemon: &Daemon) -> Vec<Record> {
+/// What is recorded by now.
+pub(super) fn records(daemon: &Daemon) -> Vec<Record> {
     let all = read(&folder(daemon)).unwrap_or_default();
     let lines = all.iter().flat_map(|segment| segment.bytes.split(|byte| *byte == b'\n'));
     lines.filter_map(|line| Line::read(line).ok()).map(|line| line.record).collect()
@@ -167,7 +158,7 @@ fn every_kind_of_act_has_a_line_with_its_caller_done_or_refused(_: &Context) -> 
     let listener = pair.near.run(|| TcpListener::bind("127.0.0.1:0")).map_err(Error::io("bind", "a port"))?;
     let port = listener.local_addr().map_err(Error::io("ask", "a port"))?.port();
     let (operator, observer) =
-        (client_of(OPERATOR, &daemon.socket())?, client_of(OBSERVER, &daemon.socket())?);
+        (Mcp::connect_as(OPERATOR, &daemon.socket())?, Mcp::connect_as(OBSERVER, &daemon.socket())?);
     for (tool, arguments, act, outcome) in acts(port) {
         operator.call_tool(tool, arguments)?;
         let line = line_of(&daemon, act, outcome, Some(OPERATOR));
@@ -204,7 +195,7 @@ fn every_kind_of_act_has_a_line_with_its_caller_done_or_refused(_: &Context) -> 
 fn what_is_stopped_says_who_began_it_and_who_stopped_it(_: &Context) -> TestResult {
     let pair = Pair::new()?;
     let daemon = Daemon::start_with(|command| pair.near.place(command))?;
-    let (one, root) = (client_of(OPERATOR, &daemon.socket())?, daemon.mcp()?);
+    let (one, root) = (Mcp::connect_as(OPERATOR, &daemon.socket())?, daemon.mcp()?);
     let fault =
         Fault::new("network_partition").here(json!({"cidr": "10.77.0.2", "protocol": "udp", "port": 7}));
     let fault = fault.named("slow").lasting(LONG);
@@ -253,7 +244,7 @@ fn a_daemon_that_is_killed_in_the_midst_leaves_a_chain_that_is_whole_and_goes_on
         records(daemon).iter().filter(is_it).count()
     };
     for round in 1..=3 {
-        let mcp = client_of(OPERATOR, &daemon.socket())?;
+        let mcp = Mcp::connect_as(OPERATOR, &daemon.socket())?;
         let fault = json!({"fault_name": "f", "action": "register", "fault_type": "timeout", "target": {"interface": "eth9"}});
         // Until the daemon has gone.
         let calls =

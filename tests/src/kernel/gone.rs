@@ -7,6 +7,7 @@ use nix::libc::ECONNREFUSED;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+use super::audit::records;
 use super::{Context, Outcome, TestResult, tests};
 use crate::caller::{Ask, Caller};
 use crate::cgroup::Cgroup;
@@ -136,6 +137,15 @@ fn a_fault_that_follows_its_cgroup_waits_and_acts_on_the_one_in_its_place(_: &Co
     assert_eq!(service.ask(call)?, ECONNREFUSED);
     fault.remove(&scene.mcp)?;
     assert_eq!(service.ask(call)?, 0);
+    // The audit has each gap, and one end.
+    let expected = ["fault_waits", "fault_follows", "fault_waits", "fault_follows", "fault_ended"];
+    let mut acts = Vec::new();
+    wait_until(HANG, || {
+        acts = records(&scene.daemon).into_iter().map(|record| record.act).collect();
+        acts.retain(|act| act.starts_with("fault_"));
+        acts.len() >= expected.len()
+    });
+    assert_eq!(acts, expected);
     drop(service);
     drop(cgroup);
     before.assert_unchanged_within(&[&pair.near], HANG)?;

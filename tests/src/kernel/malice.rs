@@ -9,7 +9,6 @@ use std::thread;
 use serde_json::{Value, json};
 
 use super::experiments::{chaosctl, is_cut};
-use super::owners::client_of;
 use super::{Context, Outcome, TestResult, tests};
 use crate::daemon::binary;
 use crate::fault::Fault;
@@ -73,7 +72,7 @@ fn a_client_that_means_harm_does_nothing_on_production_whatever_it_calls(_: &Con
     let pair = Pair::new()?;
     let before = Residue::take(&[&pair.near])?;
     let daemon = under(&pair, "environment = \"production\"\n")?;
-    for mcp in [client_of(AGENT, &daemon.socket())?, daemon.mcp()?] {
+    for mcp in [Mcp::connect_as(AGENT, &daemon.socket())?, daemon.mcp()?] {
         let fault = json!({"fault_name": "cut", "action": "register", "fault_type": "network_partition",
             "probability": 1, "duration_seconds": 60, "target": {"interface": INTERFACE}});
         let mut planned = fault.clone();
@@ -114,7 +113,7 @@ fn a_client_that_means_harm_skips_no_stage_and_outlives_no_gate(_: &Context) -> 
     let socket = pair.near.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));
     let socket = socket.map_err(Error::io("bind", "a port"))?;
     let port = socket.local_addr()?.port();
-    let agent = client_of(AGENT, &daemon.socket())?;
+    let agent = Mcp::connect_as(AGENT, &daemon.socket())?;
     let run = |stage: u8| json!({"experiment_name": TITLE, "stage": stage});
     // Without any stages, by itself or in a document.
     Fault::new("network_partition").named("all").here(json!({"cidr": "10.77.0.2"})).register(&agent)?;
@@ -133,7 +132,7 @@ fn a_client_that_means_harm_skips_no_stage_and_outlives_no_gate(_: &Context) -> 
     assert!(!is_cut(&daemon.mcp()?));
     // Whoever begins a run and leaves, or never listens, has no more of it than its gate lets.
     let path = daemon.socket();
-    let begun = thread::spawn(move || client_of(AGENT, &path)?.call_tool("chaos_run_experiment", run(10)));
+    let begun = thread::spawn(move || Mcp::connect_as(AGENT, &path)?.call_tool("chaos_run_experiment", run(10)));
     let status = daemon.mcp()?;
     assert!(wait_until(HANG, || is_cut(&status)), "{}", daemon.log());
     drop(agent);

@@ -1,7 +1,5 @@
 //! Names belong to their owner on the node, too: two users whose faults are called the same, and how many places one has.
 
-use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,7 +8,7 @@ use super::{Context, Outcome, TestResult, tests};
 use crate::fault::Fault;
 use crate::late::HANG;
 use crate::measure::{Echo, udp_rtt, udp_rtt_median};
-use crate::process::{become_user, wait_until};
+use crate::process::wait_until;
 use crate::worker::Program;
 use crate::{Daemon, Error, Mcp, Pair, Residue, Result};
 
@@ -25,16 +23,6 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const A: u32 = 61_001;
 const B: u32 = 61_002;
 const NAME: &str = "slow-database";
-
-/// A client of this user's, as the kernel tells the daemon.
-pub(super) fn client_of(user: u32, socket: &Path) -> Result<Mcp> {
-    let socket = socket.to_owned();
-    let connected = thread::spawn(move || {
-        become_user(user)?;
-        Mcp::connect(&socket)
-    });
-    connected.join().map_err(|_panic| Error::Different("a connection panicked".into()))?
-}
 
 /// A daemon in the near namespace, so that no user has to name another one.
 fn daemon_in(pair: &Pair) -> Result<Daemon> {
@@ -68,7 +56,8 @@ fn two_users_have_each_a_fault_of_the_same_name_and_nobody_ends_anothers_by_mist
     let (one, other) = (Echo::start(&pair.far, Pair::FAR_V4, 7)?, Echo::start(&pair.far, Pair::FAR_V4, 8)?);
     let daemon = daemon_in(&pair)?;
     let before = Residue::take(&[&pair.near, &pair.far])?;
-    let (a, b, root) = (client_of(A, &daemon.socket())?, client_of(B, &daemon.socket())?, daemon.mcp()?);
+    let (a, b, root) =
+        (Mcp::connect_as(A, &daemon.socket())?, Mcp::connect_as(B, &daemon.socket())?, daemon.mcp()?);
     let (of_a, of_b) = (cut(7), cut(8));
     of_a.inject(&a)?;
     of_b.inject(&b)?;
@@ -113,7 +102,7 @@ fn what_died_with_faults_of_one_name_is_recovered_of_each_owner(_: &Context) -> 
     let mut daemon = daemon_in(&pair)?;
     let before = Residue::take(&[&pair.near, &pair.far])?;
     for (user, port) in [(A, 7), (B, 8)] {
-        cut(port).inject(&client_of(user, &daemon.socket())?)?;
+        cut(port).inject(&Mcp::connect_as(user, &daemon.socket())?)?;
     }
     cut(9).inject(&daemon.mcp()?)?;
     daemon.kill_everything();
@@ -134,7 +123,7 @@ fn what_died_with_faults_of_one_name_is_recovered_of_each_owner(_: &Context) -> 
     assert!(wait_until(HANG, || journals().is_ok_and(|left| left == 0)));
     // What is registered is still each user's own.
     for (user, port) in [(A, 7), (B, 8)] {
-        let status = cut(port).status(&client_of(user, &daemon.socket())?)?;
+        let status = cut(port).status(&Mcp::connect_as(user, &daemon.socket())?)?;
         assert!(status["registered"] == true && status["active"] == false, "{status}");
     }
     drop(daemon);
@@ -147,7 +136,7 @@ fn one_user_has_half_of_the_places_for_faults_and_the_last_one_is_roots(_: &Cont
     let daemon = daemon_in(&pair)?;
     // How many of the eight places of the default each gets, who takes as many as there are.
     for (user, most) in [(A, 4), (B, 3), (61_003, 0)] {
-        let mcp = client_of(user, &daemon.socket())?;
+        let mcp = Mcp::connect_as(user, &daemon.socket())?;
         for number in 0..most {
             cut(7).named(&format!("cut-{number}")).inject(&mcp)?;
         }

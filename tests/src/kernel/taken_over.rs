@@ -5,8 +5,6 @@ use std::io::{Read, Write};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use chaos_daemon::request::Request;
@@ -18,8 +16,8 @@ use serde_json::{Value, json};
 
 use super::{Context, Outcome, TestResult, tests};
 use crate::late::HANG;
-use crate::process::{Process, become_user, wait_until};
-use crate::{Daemon, Error, Mcp, Result};
+use crate::process::{Process, wait_until};
+use crate::{Daemon, Mcp};
 
 tests![
     a_server_that_was_taken_over_speaks_for_nobody_but_who_is_connected,
@@ -36,16 +34,6 @@ const DOOR: i32 = 4;
 const NUMBERS: u64 = 64;
 
 type Done<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-/// A client of this user's, as the kernel tells the daemon.
-fn client_of(user: u32, socket: &Path) -> Result<Mcp> {
-    let socket = socket.to_owned();
-    let connected = thread::spawn(move || {
-        become_user(user)?;
-        Mcp::connect(&socket)
-    });
-    connected.join().map_err(|_panic| Error::Different("a connection panicked".into()))?
-}
 
 /// What has taken the server's place.
 struct Hostile {
@@ -164,8 +152,8 @@ fn injects(hostile: &mut Hostile, owner: u32) -> Done<Vec<Claim>> {
 fn a_server_that_was_taken_over_speaks_for_nobody_but_who_is_connected(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
     // Root and B were there, and have gone. A stays.
-    drop((daemon.mcp()?, client_of(B, &daemon.socket())?));
-    let a = client_of(A, &daemon.socket())?;
+    drop((daemon.mcp()?, Mcp::connect_as(B, &daemon.socket())?));
+    let a = Mcp::connect_as(A, &daemon.socket())?;
     a.tools()?;
     let mut hostile = Hostile::take(&daemon)?;
     for owner in [0, B] {
@@ -198,7 +186,7 @@ fn a_server_that_was_taken_over_speaks_for_nobody_but_who_is_connected(_: &Conte
 
 fn a_server_that_was_taken_over_begins_nothing_that_was_not_entrusted(_: &Context) -> TestResult {
     let daemon = Daemon::start()?;
-    let a = client_of(A, &daemon.socket())?;
+    let a = Mcp::connect_as(A, &daemon.socket())?;
     a.tools()?;
     let mut hostile = Hostile::take(&daemon)?;
     let of_a = injects(&mut hostile, A)?;

@@ -198,12 +198,12 @@ impl Reader<'_> {
 /// The patterns of names of programs that a line may have which is not plain: whatever a shell would put in place of something else
 /// stands there as `*`.
 pub(super) fn patterns(line: &str) -> Vec<String> {
-    let mut patterns = vec![String::new()];
+    let (mut patterns, mut last) = (Vec::new(), String::new());
     let mut letters = line.chars().peekable();
     while let Some(letter) = letters.next() {
         let in_place = match letter {
             ' ' | '\t' | '\n' | ';' | '|' | '&' | '(' | ')' | '<' | '>' | '=' | '`' => {
-                patterns.push(String::new());
+                patterns.push(std::mem::take(&mut last));
                 continue;
             }
             '\'' | '"' | '\\' => continue,
@@ -219,9 +219,9 @@ pub(super) fn patterns(line: &str) -> Vec<String> {
             '{' => letters.by_ref().any(|letter| letter == '}'),
             _ => false,
         };
-        let last = patterns.last_mut().expect("there is always one");
         last.push(if in_place { '*' } else { letter });
     }
+    patterns.push(last);
     patterns
 }
 

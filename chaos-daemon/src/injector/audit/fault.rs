@@ -1,4 +1,4 @@
-//! The lines of a fault: that it begins, how that went, and how it ended.
+//! The lines of a fault: that it begins, how that went, that it waits for its target and follows it, and how it ended.
 
 use chaos_audit::{Kind, Outcome, Record};
 use jiff::Timestamp;
@@ -57,8 +57,10 @@ impl Begun {
     }
 }
 
-/// Writes that a fault has ended, and why: whoever has removed it is in the reason.
-pub(in crate::injector) fn ended(injector: &Injector, name: &QualifiedName, reason: &str) {
-    let (on, reason) = (Some(name.to_string()), Some(reason.to_owned()));
-    injector.audit.put(Kind::Start, Record { on, reason, ..of_daemon("fault_ended") });
+impl Injector {
+    /// Records what has become of a fault by itself, and why: whoever has removed it is in the reason.
+    pub(in crate::injector) fn note_fault(&self, act: &str, name: &QualifiedName, reason: Option<&str>) {
+        let (on, reason) = (Some(name.to_string()), reason.map(str::to_owned));
+        self.audit.put(Kind::Start, Record { on, reason, ..of_daemon(act) });
+    }
 }

@@ -23,7 +23,7 @@ use crate::policy::Who;
 use crate::request::{AUDIT, ApiError, Caller, ErrorCode};
 
 pub(super) use door::{Noted, told};
-pub(super) use fault::{Begun, ended};
+pub(super) use fault::Begun;
 pub(super) use who::login_of;
 
 /// How much one segment takes, in bytes.

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
+use tokio::task::spawn_local;
+
 use super::super::approvals::decide::take_for;
 use super::super::approvals::leave::{OfRun, Run};
 use super::super::aside::on_a_thread;
@@ -142,10 +144,12 @@ pub(in crate::injector) async fn release(injector: &Injector, claim: Claim) -> R
     Reply::Done
 }
 
-/// Of what outlives the server no others are in use than these.
-pub(in crate::injector) async fn keep(injector: &Injector, grants: &[u64]) -> Reply {
+/// Of what outlives the server no others are in use than these. The server lets nobody in before it has this answer, so that a slow disk
+/// is not waited for.
+pub(in crate::injector) fn keep(injector: &Rc<Injector>, grants: &[u64]) -> Reply {
     let dropped = injector.claims().keep(grants);
-    forget(injector, dropped).await;
+    let injector = Rc::clone(injector);
+    spawn_local(async move { forget(&injector, dropped).await });
     Reply::Done
 }
 
