@@ -83,7 +83,8 @@ pub(super) async fn look(
         | Question::Naming(_)
         | Question::Skipping
         | Question::Kubeconfig(_)
-        | Question::Credential { .. } => policy.answer(who, &question, Timestamp::now()),
+        | Question::Credential { .. }
+        | Question::Address(_) => policy.answer(who, &question, Timestamp::now()),
         Question::Experiment(_)
         | Question::Named { .. }
         | Question::Fault { .. }

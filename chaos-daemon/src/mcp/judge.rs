@@ -17,7 +17,7 @@ use super::{plan, probe, schedule};
 use crate::experiment::variables::Nowhere;
 use crate::experiment::{Experiment, Stage};
 use crate::probe::arguments;
-use crate::probe::prober::needed_leave;
+use crate::probe::prober::needed_leaves;
 use crate::request::facts::Question;
 use crate::request::fields::Fields;
 use crate::request::{Act, ApiError, Caller, ErrorCode};
@@ -260,7 +260,7 @@ impl<C: Court> Hearing<'_, C> {
     async fn understand(&self, document: &Map<String, Value>) -> Result<Experiment, ApiError> {
         Document::check(document)?;
         let experiment = Experiment::parse(document, &Nowhere)?;
-        for question in experiment.probes().filter_map(|(_, probe)| needed_leave(&probe.check)) {
+        for question in experiment.probes().flat_map(|(_, probe)| needed_leaves(&probe.check)) {
             self.court.ask(question).await?;
         }
         Ok(experiment)
@@ -291,10 +291,10 @@ impl<C: Court> Hearing<'_, C> {
     async fn probe(&self, words: &[String]) -> Result<(), ApiError> {
         self.court.ask(Question::Named { act: Act::Probe, texts: words.to_vec() }).await?;
         let probe = arguments::read(words).map_err(|problem| no_probe(words, problem))?;
-        match needed_leave(&probe.check) {
-            Some(question) => self.court.ask(question).await,
-            None => Ok(()),
+        for question in needed_leaves(&probe.check) {
+            self.court.ask(question).await?;
         }
+        Ok(())
     }
 
     async fn schedule(&self, arguments: Map<String, Value>) -> Result<(), ApiError> {

@@ -6,8 +6,8 @@ use super::refusal::{Refusal, quoted};
 use super::{Policy, Who};
 use crate::host::program::is_plain;
 use crate::request::{Act, ApiError};
-use crate::spec::SpecError;
 use crate::spec::origin::Origin;
+use crate::spec::{Reach, SpecError};
 
 /// The rule that names them.
 const PROBE_CREDENTIALS: &str = "probe_credentials";
@@ -29,6 +29,15 @@ pub(super) fn check(credentials: &BTreeMap<String, BTreeSet<Origin>>) -> Result<
 }
 
 impl Policy {
+    /// Decides whether a probe of somebody may ask this host, named as it is; returns which addresses it may have.
+    ///
+    /// # Errors
+    /// The rule that forbids it.
+    pub fn may_ask(&self, who: &Who, host: &str) -> Result<Reach, ApiError> {
+        self.admit(who, Act::Probe)?;
+        Ok(self.limits.admit_probe(host)?)
+    }
+
     /// Decides whether a probe of somebody may show what is in the file at `path` to the server at `url`.
     ///
     /// # Errors

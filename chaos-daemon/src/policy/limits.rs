@@ -14,7 +14,7 @@ use crate::spec::effect::Effect;
 use crate::spec::ip::prefixes;
 use crate::spec::magnitude::Magnitude;
 use crate::spec::units::LONGEST_FAULT;
-use crate::spec::{Fault, SpecError};
+use crate::spec::{Fault, Reach, SpecError};
 
 /// The table of the policy file.
 const TABLE: &str = "limits";
@@ -50,6 +50,9 @@ pub struct Limits {
     /// Addresses that `dns_error` may answer with. Default: those at which nobody is, for documentation and to be discarded.
     #[serde(deserialize_with = "prefixes")]
     pub dns_addresses: Vec<IpNet>,
+    /// Addresses that probes may ask. Where clouds tell a host its secrets needs a prefix of its own. Default: all others.
+    #[serde(deserialize_with = "prefixes")]
+    pub probe_addresses: Vec<IpNet>,
 }
 
 /// The bounds of one caller. Each that is left out bounds nothing.
@@ -116,6 +119,7 @@ impl Default for Limits {
             together: Together::default(),
             dns_names: None,
             dns_addresses,
+            probe_addresses: Reach::usual().prefixes,
         }
     }
 }
@@ -279,6 +283,27 @@ impl Limits {
         self.together.admit(TOGETHER, "", &recent.all)
     }
 
+    /// Which addresses a host may have that a probe names, if it may be asked.
+    ///
+    /// # Errors
+    /// When it is named by an address that may not be.
+    pub(super) fn admit_probe(&self, host: &str) -> Result<Reach, Refusal> {
+        let reach = Reach { prefixes: self.probe_addresses.clone() };
+        match host.parse::<IpAddr>().map(|address| address.to_canonical()) {
+            Ok(address) if !reach.has(address) => {
+                let known = self.probe_addresses.iter().map(|prefix| quoted(&prefix.to_string()));
+                let text = format!("{address} is none of the addresses that probes may ask");
+                Err(Refusal::new(format!("{TABLE}.probe_addresses"), text).but_for_one_more(
+                    &format!("{TABLE}.probe_addresses"),
+                    known,
+                    quoted(&IpNet::from(address).to_string()),
+                ))
+            }
+            // The addresses of a name are known when it is looked up.
+            _ => Ok(reach),
+        }
+    }
+
     /// Whether a wrong answer may be given about these names, and with these addresses.
     fn admit_forgery(&self, effect: &Effect) -> Result<(), Refusal> {
         let Effect::Names { questions, .. } = effect else { return Ok(()) };
@@ -389,7 +414,9 @@ impl Limits {
         let addresses: Vec<_> = self.dns_addresses.iter().map(ToString::to_string).collect();
         let names = self.dns_names.as_ref().map_or("any name".to_owned(), |names| names.join(", "));
         let forged = format!("dns_error answers with {}, about {names}", addresses.join(", "));
-        own.chain(together).chain([forged]).collect()
+        let asked: Vec<_> = self.probe_addresses.iter().map(ToString::to_string).collect();
+        let asked = format!("probes ask {}", asked.join(", "));
+        own.chain(together).chain([forged, asked]).collect()
     }
 }
 

@@ -171,6 +171,21 @@ fn a_name_is_forged_only_with_addresses_at_which_nobody_is_unless_the_operator_s
 }
 
 #[test]
+fn a_probe_asks_no_address_at_which_clouds_tell_secrets_unless_the_operator_says() {
+    let ask = |text: &str, host: &str| line(text, OPERATOR, |limits, _| limits.admit_probe(host).map(drop));
+    for host in ["127.0.0.1", "10.0.0.7", "::1", "db.test", "metadata.test"] {
+        assert_eq!(ask("", host), None, "{host}");
+    }
+    for host in ["169.254.169.254", "::ffff:169.254.169.254", "fe80::1", "fd00:ec2::254"] {
+        assert!(ask("", host).unwrap().starts_with("limits.probe_addresses = [\"0.0.0.0/0\""), "{host}");
+    }
+    let own = "probe_addresses = [\"127.0.0.0/8\"]";
+    assert_eq!(ask(own, "127.0.0.1"), None);
+    let expected = "limits.probe_addresses = [\"127.0.0.0/8\", \"10.0.0.7/32\"]";
+    assert_eq!(ask(own, "10.0.0.7").as_deref(), Some(expected));
+}
+
+#[test]
 fn bounds_that_make_no_sense_are_refused_by_their_field() {
     for (text, field) in [
         ("everybody.max_duration_seconds = 3601", "limits.everybody.max_duration_seconds"),

@@ -29,6 +29,7 @@ impl Policy {
             Question::Kubeconfig(path) => self.may_use(who, path).map(|()| Facts::Kubeconfig),
             Question::Credential { path, url } => self.may_show(who, path, url).map(|()| Facts::Credential),
             Question::Skipping => Ok(self.admit_skipping().map(|()| Facts::Act)?),
+            Question::Address(host) => self.may_ask(who, host).map(Facts::Address),
             Question::Rules => Ok(Facts::Rules(self.rules())),
             Question::Leave => Ok(Facts::Leave(Box::new(self.leave(who, now)))),
             Question::Command(_)

@@ -164,7 +164,8 @@ fn assert_is_whole(open: &Open) {
 
 /// Each bound is given somewhere.
 fn assert_bounds_all(limits: &Limits) {
-    let Limits { everybody, approver, operator, admin, together, dns_names, dns_addresses } = limits;
+    let Limits { everybody, approver, operator, admin, together, dns_names, dns_addresses, probe_addresses } =
+        limits;
     let Bounds {
         max_duration_seconds,
         max_active,
@@ -183,6 +184,7 @@ fn assert_bounds_all(limits: &Limits) {
     let Together { runs_per_hour, cool_down_seconds } = together;
     assert!(runs_per_hour.is_some() && cool_down_seconds.is_some() && dns_names.is_some());
     assert_eq!(*dns_addresses, Limits::default().dns_addresses);
+    assert_eq!(*probe_addresses, Limits::default().probe_addresses);
 }
 
 /// The fields of a policy file that are behind a mark of comment.

@@ -27,6 +27,17 @@ pub(super) fn known(field: &str, url: &str) -> Result<String, SpecError> {
     }
 }
 
+/// The host of an address, without the brackets of one of IPv6.
+pub(super) fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let place = authority.rsplit('@').next().unwrap_or_default();
+    match place.strip_prefix('[') {
+        Some(six) => six.split(']').next().unwrap_or_default(),
+        None => place.split(':').next().unwrap_or_default(),
+    }
+}
+
 /// The address as it is sent. What has no place in a path or a query stands there in percent, as RFC 3986 has it; what does already
 /// stays. A fragment is not sent.
 pub(super) fn sent(url: &str) -> String {
@@ -78,6 +89,19 @@ mod tests {
         ] {
             assert_eq!(sent(url), expected, "{url}");
             assert_eq!(sent(&sent(url)), expected, "sent twice: {url}");
+        }
+    }
+
+    #[test]
+    fn the_host_of_an_address_is_what_is_connected_to() {
+        for (url, host) in [
+            ("http://a:80/b", "a"),
+            ("https://[::1]:9/", "::1"),
+            ("http://[::1]", "::1"),
+            ("http://127.0.0.1@169.254.169.254:80/x@y", "169.254.169.254"),
+            ("http://a?x", "a"),
+        ] {
+            assert_eq!(host_of(url), host, "{url}");
         }
     }
 

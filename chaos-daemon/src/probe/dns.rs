@@ -224,6 +224,11 @@ impl Sampler for Lookup {
     fn measures_time(&self) -> bool {
         true
     }
+
+    /// The name servers of this host are asked whatever the policy says.
+    fn host(&self) -> Option<String> {
+        self.server.map(|server| server.ip().to_string())
+    }
 }
 
 impl fmt::Display for Lookup {

@@ -10,11 +10,11 @@ use ureq::config::ConfigBuilder;
 use ureq::http::{HeaderName, HeaderValue, Response};
 use ureq::typestate::AgentScope;
 
-use super::address::{known, sent};
+use super::address::{host_of, known, sent};
 use super::credential::Credential;
 use super::passage::{DEEPEST, is_deeper};
 use super::trust::{self, Trust};
-use super::{Sampler, Seen, blocking, late};
+use super::{Sampler, Seen, blocking, late, reach};
 use crate::spec::SpecError;
 
 /// The most of a body that is read, in bytes.
@@ -159,6 +159,10 @@ impl Sampler for Exchange {
         true
     }
 
+    fn host(&self) -> Option<String> {
+        Some(host_of(&self.request.url).to_owned())
+    }
+
     fn credential(&self) -> Option<(&Credential, &str)> {
         Some((self.request.credential.as_ref()?, &self.request.url))
     }
@@ -230,7 +234,7 @@ pub(super) fn agent(url: &str, trust: &Trust, limit: Duration) -> Result<ureq::A
         true => client.tls_config(trust.config()?.build()),
         false => client,
     };
-    Ok(client.build().new_agent())
+    Ok(reach::agent(client.build()))
 }
 
 /// The settings of such a client.

@@ -119,6 +119,10 @@ impl Sampler for Latency {
         self.check.program_mut()
     }
 
+    fn host(&self) -> Option<String> {
+        self.check.host()
+    }
+
     fn credential(&self) -> Option<(&Credential, &str)> {
         self.check.credential()
     }

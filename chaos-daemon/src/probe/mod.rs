@@ -25,6 +25,7 @@ pub mod prober;
 pub mod process;
 pub mod program;
 pub mod prometheus;
+pub mod reach;
 pub mod runner;
 pub mod series;
 pub mod sockets;
@@ -187,6 +188,11 @@ trait Sampler: fmt::Display {
 
     /// What is shown to whoever is asked, and at which address.
     fn credential(&self) -> Option<(&Credential, &str)> {
+        None
+    }
+
+    /// The host that is connected to, by its name or its address, if the probe names one.
+    fn host(&self) -> Option<String> {
         None
     }
 
@@ -382,6 +388,11 @@ impl Check {
         self.sampler().credential()
     }
 
+    /// The host that is connected to, by its name or its address, if the probe names one.
+    pub fn host(&self) -> Option<String> {
+        self.sampler().host()
+    }
+
     /// What is to be asked of the injector for it, which may take `limit`; `None` when whoever takes the sample sees by itself.
     pub fn question(&self, limit: Duration) -> Option<Question> {
         self.sampler().injector_question(limit)
@@ -434,7 +445,7 @@ impl Probe {
     /// what was seen.
     pub async fn sample(&self) -> Sample {
         let start = Instant::now();
-        let seen = self.check.take(self.timeout).await;
+        let seen = reach::of_sample(self.check.take(self.timeout)).await;
         let sample = self.judge(seen, start.elapsed());
         match self.check.credential() {
             Some((credential, url)) => credential.hide(url, sample),
@@ -537,7 +548,7 @@ async fn blocking<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    match timeout(limit, spawn_blocking(work)).await {
+    match timeout(limit, spawn_blocking(reach::carried(work))).await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => Err(format!("the probe broke: {error}")),
         Err(_) => Err(late(limit)),

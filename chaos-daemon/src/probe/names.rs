@@ -31,7 +31,7 @@ async fn look_up(host: String) -> io::Result<Vec<IpAddr>> {
     told.await.map_err(io::Error::other)?
 }
 
-fn addresses_of(host: &str) -> io::Result<Vec<IpAddr>> {
+pub(super) fn addresses_of(host: &str) -> io::Result<Vec<IpAddr>> {
     // OPENS: the caller; name servers | the prober | a process without rights, shut in by Landlock
     let found = (host, 0).to_socket_addrs()?;
     Ok(found.map(|address| address.ip().to_canonical()).take(MOST_ADDRESSES as usize).collect())

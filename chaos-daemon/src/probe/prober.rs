@@ -7,21 +7,32 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout};
 
 use super::alert::webhook::Webhook;
-use super::{Check, Probe, Sample, late, runner};
+use super::{Check, Probe, Sample, late, reach, runner};
 use crate::request::facts::{Facts, Question as Fact};
 use crate::request::line::{Line, answer_questions};
 use crate::request::wire::{Door, MAX_FRAME};
 use crate::request::{ApiError, ErrorCode, Reply, Request};
+use crate::spec::Reach;
 
 /// How much longer than its time limit a sample is waited for: whoever takes it keeps to that by itself, unless it stands still.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// To a process that takes samples.
-pub type Samples = Line<Probe, Sample>;
+pub type Samples = Line<Asked, Sample>;
+
+/// A sample to be taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Of what.
+    pub probe: Probe,
+    /// Which addresses it may ask.
+    pub reach: Reach,
+}
 
 /// Takes over a connected stream to such a process. Must be called within a tokio runtime.
 pub fn samples(stream: UnixStream) -> Samples {
@@ -60,9 +71,9 @@ impl Prober {
         }
         let failed = |why: &str| Sample::failed(format!("{}: {why}", probe.check));
         match timeout(probe.timeout, self.taker(&probe.check)).await {
-            Ok(Ok(taker)) => {
+            Ok(Ok((taker, reach))) => {
                 let patience = patience(probe);
-                match timeout(patience, taker.ask(probe.clone())).await {
+                match timeout(patience, taker.ask(Asked { probe: probe.clone(), reach })).await {
                     Ok(Ok(sample)) => sample,
                     Ok(Err(why)) => failed(&why.to_string()),
                     Err(_) => failed(&late(patience)),
@@ -81,19 +92,33 @@ impl Prober {
         self.taker(check).await.map(drop)
     }
 
-    /// Who takes samples of this, if they may be taken for the caller.
-    async fn taker(&self, check: &Check) -> Result<&Samples, ApiError> {
-        let Some(question) = needed_leave(check) else { return Ok(&self.prober) };
-        let is_program = matches!(question, Fact::Command(_));
-        self.leave(question).await?;
-        if is_program { self.runs() } else { Ok(&self.prober) }
+    /// Who takes samples of this, if they may be taken for the caller, and which addresses they may ask.
+    async fn taker(&self, check: &Check) -> Result<(&Samples, Reach), ApiError> {
+        let mut reach = Reach::usual();
+        for question in needed_leaves(check) {
+            // Where nobody decides, the usual addresses may be asked, as by everybody on this host.
+            if self.injector.is_none() && matches!(question, Fact::Address(_)) {
+                continue;
+            }
+            if let Facts::Address(told) = self.leave(question).await? {
+                reach = told;
+            }
+        }
+        let taker = if check.program().is_some() { self.runs()? } else { &self.prober };
+        Ok((taker, reach))
     }
 
-    async fn leave(&self, question: Fact) -> Result<(), ApiError> {
+    async fn leave(&self, question: Fact) -> Result<Facts, ApiError> {
         let Some(door) = &self.injector else {
             return Err(ApiError::new(ErrorCode::PolicyDenied, "nobody who may ask for it does"));
         };
-        door.call(Request::Look { question }).await.map(drop)
+        match door.call(Request::Look { question }).await? {
+            Reply::Seen(facts) => Ok(facts),
+            other => {
+                let text = format!("the injector's answer does not fit the question: {other:?}");
+                Err(ApiError::new(ErrorCode::Unavailable, text))
+            }
+        }
     }
 
     /// Who runs programs.
@@ -116,15 +141,14 @@ impl Prober {
     }
 }
 
-/// What the policy is asked before a sample of this is taken; `None` where nobody has to be asked.
-pub fn needed_leave(check: &Check) -> Option<Fact> {
-    if let Some((credential, url)) = check.credential()
-        && let Some(path) = credential.file()
-    {
-        return Some(Fact::Credential { path: path.to_owned(), url: url.to_owned() });
-    }
+/// What the policy is asked before a sample of this is taken.
+pub fn needed_leaves(check: &Check) -> Vec<Fact> {
+    let credential = check.credential().and_then(|(credential, url)| {
+        Some(Fact::Credential { path: credential.file()?.to_owned(), url: url.to_owned() })
+    });
     let program = check.program().map(|program| Fact::Command(program.path().to_owned()));
-    program.or_else(|| check.kubeconfig().map(|path| Fact::Kubeconfig(path.to_owned())))
+    let kubeconfig = check.kubeconfig().map(|path| Fact::Kubeconfig(path.to_owned()));
+    [credential, program, kubeconfig, check.host().map(Fact::Address)].into_iter().flatten().collect()
 }
 
 /// How long a sample is waited for. One of a program may first wait for a place, and at last for the end of what it has started.
@@ -140,12 +164,12 @@ fn patience(probe: &Probe) -> Duration {
 pub async fn serve(stream: UnixStream, webhook: Option<Webhook>) {
     let hearsay = webhook.as_ref().map(Webhook::hearsay);
     webhook.map(|webhook| tokio::spawn(webhook.listen()));
-    answer_questions(stream, |probe: Probe| {
+    answer_questions(stream, |Asked { probe, reach }| {
         let hearsay = hearsay.clone();
         async move {
             match (probe.hearsay(hearsay.as_ref()), probe.check.program()) {
                 (Some(sample), _) => sample,
-                (None, None) => probe.sample().await,
+                (None, None) => reach::within(reach, probe.sample()).await,
                 (None, Some(_)) => Sample::failed(format!("{}: no program is run here", probe.check)),
             }
         }
@@ -201,7 +225,7 @@ mod tests {
     async fn an_answer_that_cannot_be_read_is_one_failed_sample_and_the_next_is_read() {
         let (server, other) = UnixStream::pair().unwrap();
         let deep = (0..150).fold(Value::Null, |inner, _| Value::Array(vec![inner]));
-        tokio::spawn(answer_questions(other, move |asked: Probe| {
+        tokio::spawn(answer_questions(other, move |Asked { probe: asked, .. }: Asked| {
             let answer =
                 matches!(asked.check, Check::Tcp(tcp::Connection { port: 9, .. })).then(|| deep.clone());
             async move { Sample { ok: true, answer, ..Sample::failed("seen".to_owned()) } }

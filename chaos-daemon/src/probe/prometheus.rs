@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::address::known;
+use super::address::{host_of, known};
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::trust::Trust;
@@ -263,6 +263,10 @@ impl Sampler for Query {
                 Seen { verdict, answer: None, value: None, no_data: Some(self.no_data) }
             }
         }
+    }
+
+    fn host(&self) -> Option<String> {
+        Some(host_of(&self.url).to_owned())
     }
 
     fn credential(&self) -> Option<(&Credential, &str)> {

@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::prober::Asked;
 use super::{Probe, Sample, late, offspring};
 use crate::host::program::{Programs, trusted};
 use crate::request::line::answer_questions;
@@ -45,7 +46,7 @@ pub async fn serve(stream: UnixStream, programs: Programs) -> io::Result<()> {
     // Its end is that of the keeper, also of one that comes too late for the parent-death signal.
     let held = keeper.stdin.take();
     let (programs, places) = (Arc::new(programs), Arc::new(Semaphore::new(AT_ONCE)));
-    let answered = answer_questions(stream, move |probe: Probe| {
+    let answered = answer_questions(stream, move |Asked { probe, .. }: Asked| {
         let (programs, places) = (Arc::clone(&programs), Arc::clone(&places));
         async move {
             let what = probe.check.to_string();

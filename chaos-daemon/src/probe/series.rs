@@ -289,6 +289,10 @@ impl Sampler for Series {
         self.check.program_mut()
     }
 
+    fn host(&self) -> Option<String> {
+        self.check.host()
+    }
+
     fn credential(&self) -> Option<(&Credential, &str)> {
         self.check.credential()
     }

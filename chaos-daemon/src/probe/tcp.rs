@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Sampler, Seen, late};
+use super::{Sampler, Seen, late, reach};
 use crate::spec::SpecError;
 
 /// A port that is connected to.
@@ -35,11 +35,9 @@ impl Connection {
         })
     }
 
-    /// Connects.
-    pub(super) async fn open(&self) -> Result<TcpStream, String> {
-        let place = (self.host.as_str(), self.port);
-        // OPENS: the caller | the prober | a process without rights
-        let stream = TcpStream::connect(place).await.map_err(|error| error.to_string())?;
+    /// Connects; looking the name up takes no longer than `limit`.
+    pub(super) async fn open(&self, limit: Duration) -> Result<TcpStream, String> {
+        let stream = reach::connect(&self.host, self.port, limit).await?;
         // A closed local port may be picked as our own end, and then TCP connects to itself.
         match (stream.local_addr(), stream.peer_addr()) {
             (Ok(local), Ok(peer)) if local == peer => Err("nobody but ourselves listens there".to_owned()),
@@ -51,7 +49,7 @@ impl Connection {
 
 impl Sampler for Connection {
     async fn take(&self, limit: Duration) -> Seen {
-        let verdict = match timeout(limit, self.open()).await {
+        let verdict = match timeout(limit, self.open(limit)).await {
             Ok(opened) => opened.map(|_| "connected".to_owned()),
             Err(_) => Err(late(limit)),
         };
@@ -60,6 +58,10 @@ impl Sampler for Connection {
 
     fn measures_time(&self) -> bool {
         true
+    }
+
+    fn host(&self) -> Option<String> {
+        Some(self.host.clone())
     }
 }
 

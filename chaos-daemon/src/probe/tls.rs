@@ -68,7 +68,7 @@ impl Handshake {
             .with_no_client_auth();
         let name = server_name(&self.name)?;
         let mut session = ClientConnection::new(Arc::new(config), name).map_err(|error| error.to_string())?;
-        let failed = exchange(&mut session, self.port.open().await?).await.err();
+        let failed = exchange(&mut session, self.port.open(limit).await?).await.err();
         let shown = verifier.shown.lock().unwrap_or_else(PoisonError::into_inner).take();
         match (shown, failed) {
             (Some(shown), failed) => Ok((session, Shown { failed, ..shown })),
@@ -119,6 +119,10 @@ impl Sampler for Handshake {
             Ok(Err(why)) => Seen::nothing(why),
             Err(_) => Seen::nothing(late(limit)),
         }
+    }
+
+    fn host(&self) -> Option<String> {
+        self.port.host()
     }
 }
 

@@ -9,7 +9,7 @@ use super::act::Act;
 use super::host_targets::{HostTargets, Wanted};
 use super::leave::Leave;
 use super::services::{ServicesSeen, ServicesWanted};
-use crate::spec::{FaultRequest, HostLimits, LogRequest, Owner, TargetRequest};
+use crate::spec::{FaultRequest, HostLimits, LogRequest, Owner, Reach, TargetRequest};
 
 /// What is asked. It is parsed again by who answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,8 @@ pub enum Question {
         /// The address.
         url: String,
     },
+    /// Whether this host, by its name or its address, may be asked for the asker.
+    Address(String),
     /// Whether an experiment that says this of itself may begin for the asker now.
     Experiment(Box<Precautions>),
     /// Whether the asker may do this at all.
@@ -102,6 +104,8 @@ pub enum Facts {
     Kubeconfig,
     /// Of a credential that may be shown: nothing of it.
     Credential,
+    /// Of a host that may be asked: which addresses it may have.
+    Address(Reach),
     /// Of an experiment that may begin: within which limits of this host it has to stay.
     Experiment(Box<HostLimits>),
     /// Of what may be done, or named: nothing.

@@ -389,6 +389,7 @@ impl Double {
             | Question::Named { .. }
             | Question::Fault { .. }
             | Question::Skipping
+            | Question::Address(_)
             | Question::Rules
             | Question::Leave => answer(),
             question => {

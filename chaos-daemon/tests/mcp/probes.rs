@@ -2,6 +2,7 @@
 
 use std::process::Stdio;
 
+use chaos_daemon::policy::Policy;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -16,6 +17,40 @@ async fn chaosctl(server: &Server, words: &[&str]) -> (i32, String) {
     let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("no end").unwrap();
     let said = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
     (output.status.code().unwrap(), said)
+}
+
+#[tokio::test]
+async fn what_the_policy_does_not_let_be_asked_is_asked_by_no_probe_whether_named_or_looked_up() {
+    let server = Server::start().await;
+    let mut client = Client::open(&server.socket).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let own: Policy = toml::from_str("limits.probe_addresses = [\"127.0.0.2/32\"]").unwrap();
+    server.policy.lock().unwrap().limits = own.limits;
+    for (host, rule) in
+        [("127.0.0.1", "limits.probe_addresses = ["), ("localhost", "(limits.probe_addresses)")]
+    {
+        for words in [
+            json!(["tcp", format!("{host}:{port}")]),
+            json!(["http", format!("http://{host}:{port}/")]),
+            json!(["tls", format!("{host}:{port}")]),
+            json!(["mcp", "--http", format!("http://{host}:{port}/")]),
+            json!(["prometheus", format!("http://{host}:{port}"), "up"]),
+            json!(["latency", "--tcp", format!("{host}:{port}"), "--samples", 2]),
+            json!(["series", "--tcp", format!("{host}:{port}"), "--samples", 2]),
+        ] {
+            let (sample, _) = client.call("chaos_probe", json!({"arguments": words})).await;
+            let detail = sample["detail"].as_str().unwrap();
+            assert!(sample["ok"] == false && detail.contains(rule), "{words}: {sample}");
+        }
+    }
+    // A document that names such an address is refused when it is registered.
+    let (answer, failed) = client
+        .call("chaos_register_experiment", document("cut", &format!("127.0.0.1:{port}"), "100ms"))
+        .await;
+    assert!(failed && answer["error"].to_string().contains("limits.probe_addresses"), "{answer}");
+    let nobody = tokio::time::timeout(std::time::Duration::from_millis(100), listener.accept()).await;
+    assert!(nobody.is_err(), "somebody has connected");
 }
 
 #[tokio::test]

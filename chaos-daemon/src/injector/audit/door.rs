@@ -138,6 +138,7 @@ fn asked(question: &Question) -> Option<(&'static str, Option<String>, Recorded)
         | Question::Leave => return None,
         Question::Services(_) => ("look_at_services", None, Recorded::Refusal),
         Question::Experiment(_) => ("may_run", None, Recorded::RefusalAlone),
+        Question::Address(host) => ("ask_address", Some(host.clone()), Recorded::RefusalAlone),
         Question::Unit(name) => ("look_at_unit", Some(name.clone()), Recorded::Refusal),
         Question::Processes(_) => ("look_at_processes", None, Recorded::Refusal),
         Question::Log { request, .. } => {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use self::matcher::Matcher;
-use super::address::known;
+use super::address::{host_of, known};
 use super::credential::Credential;
 use super::http::{self, Request};
 use super::trust::Trust;
@@ -225,6 +225,13 @@ impl Sampler for Alert {
                 _ => status,
             }),
             (verdict, None) => Seen::nothing(verdict.unwrap_or_else(|why| why)),
+        }
+    }
+
+    fn host(&self) -> Option<String> {
+        match &self.source {
+            Source::Alertmanager(url, _) => Some(host_of(url).to_owned()),
+            Source::Webhook => None,
         }
     }
 

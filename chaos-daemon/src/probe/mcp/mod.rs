@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::address::known;
+use super::address::{host_of, known};
 use super::credential::Credential;
 use super::program::Program;
 use super::trust::Trust;
@@ -369,6 +369,13 @@ impl Sampler for Dialogue {
         match &mut self.server {
             Server::Http(..) => None,
             Server::Stdio(program) => Some(program),
+        }
+    }
+
+    fn host(&self) -> Option<String> {
+        match &self.server {
+            Server::Http(url, _) => Some(host_of(url).to_owned()),
+            Server::Stdio(_) => None,
         }
     }
 
