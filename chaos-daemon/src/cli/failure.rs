@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::client::ClientError;
 use super::runs::RunError;
 use crate::spec::SpecError;
+use crate::spec::options::with_options;
 
 /// Refused, or failed, by the daemon; or a probe that was not met.
 pub(super) const FAILED: u8 = 1;
@@ -64,9 +65,9 @@ pub(super) fn client_failure(error: ClientError) -> (u8, String, Option<Value>) 
         | ClientError::Call(_) => (UNREACHABLE, text, None),
         ClientError::Ended { .. } => (INTERRUPTED, text, None),
         ClientError::Refused { code, hint, answer, .. } => {
-            let mut text = format!("{text} ({code})");
+            let mut text = format!("{} ({code})", with_options(&text));
             if let Some(hint) = hint {
-                let _ = write!(text, "\n  {hint}");
+                let _ = write!(text, "\n  {}", with_options(&hint));
             }
             let exit = match code.as_str() {
                 "POLICY_DENIED" | "MISSING_PRIVILEGE" | "APPROVAL_NEEDED" => NOT_PERMITTED,

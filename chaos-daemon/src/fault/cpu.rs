@@ -63,14 +63,21 @@ fn refuse_too_much(load: &CpuLoad, in_group: bool, usable: &[u32], eyes: &Eyes<'
     Err(ApiError::new(ErrorCode::PolicyDenied, text).hint(hint))
 }
 
-/// Plans it. More cores than there are processors means all of them, and so does a quota of more.
+/// Plans it. A quota of more processors than there are means all of them.
 ///
 /// # Errors
-/// [`ErrorCode::InvalidParameter`] when a processor that is named cannot be used, or fewer are named than the share of the quota
+/// [`ErrorCode::InvalidParameter`] when a processor that is named cannot be used, there are fewer than asked for, or fewer are named than the share of the quota
 /// takes.
 pub fn plan(load: &CpuLoad, ground: &ProcessorGround) -> Result<Plan, ApiError> {
     let ProcessorGround { usable, cgroup, quota } = ground;
     let all = u32::try_from(usable.len()).unwrap_or(u32::MAX);
+    if let Some(cores) = load.cores.filter(|cores| *cores > all) {
+        let message =
+            format!("params.cores: {cores} are more than the {all} processors that the daemon may use");
+        return Err(
+            ApiError::new(ErrorCode::InvalidParameter, message).hint("leave it out, which means all of them")
+        );
+    }
     if let Some(missing) = load.processors.iter().find(|processor| !usable.contains(processor)) {
         let message = format!("params.processors: processor {missing} cannot be used");
         return Err(ApiError::new(ErrorCode::InvalidParameter, message)
@@ -159,7 +166,12 @@ mod tests {
             planned(50.0, cores, processors, quota).map(|(percent, cores, _)| (percent, cores)).unwrap()
         };
         assert_eq!(of(None, &[], None), (50.0, 4));
-        assert_eq!(of(Some(9), &[], None), (50.0, 4));
+        assert_eq!(of(Some(4), &[], None), (50.0, 4));
+        let too_many = planned(50.0, Some(5), &[], None).unwrap_err();
+        assert_eq!(
+            too_many.message,
+            "params.cores: 5 are more than the 4 processors that the daemon may use"
+        );
         assert_eq!(of(None, &[1, 3], None), (50.0, 2));
         assert_eq!(of(Some(2), &[], Some((40_000, 100_000))), (10.0, 2));
         let unusable = planned(50.0, None, &[4], None).unwrap_err();

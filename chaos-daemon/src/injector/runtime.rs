@@ -107,6 +107,16 @@ pub enum RuntimeError {
     /// The group for the socket does not exist.
     #[error("no group {0:?} for the socket: create it, or leave --socket-group out")]
     NoGroup(String),
+    /// The path of a socket does not fit (unix(7)).
+    #[error(
+        "the socket {path} would have a path of {length} bytes, and {LONGEST_PATH} are the most: use a shorter --runtime-dir"
+    )]
+    TooLong {
+        /// Of the socket.
+        path: String,
+        /// In bytes.
+        length: usize,
+    },
     /// The operating system refused something.
     #[error("{operation} {path}")]
     Io {
@@ -119,6 +129,9 @@ pub enum RuntimeError {
         source: io::Error,
     },
 }
+
+/// Of a unix socket's path, without the zero at its end (unix(7)).
+const LONGEST_PATH: usize = 107;
 
 impl Runtime {
     /// Claims `directory` for this process, to recover in it and perhaps to serve in it afterwards; it is made if it is
@@ -269,6 +282,10 @@ impl Runtime {
         // Made under another name and then moved, so that nobody meets it before its owner and mode are set.
         let fresh = self.directory.join(format!("{name}.new"));
         drop(fs::remove_file(&fresh));
+        let length = fresh.as_os_str().len();
+        if length > LONGEST_PATH {
+            return Err(RuntimeError::TooLong { path: path.display().to_string(), length });
+        }
         let listener = UnixListener::bind(&fresh).map_err(io("create the socket"))?;
         fs::set_permissions(&fresh, fs::Permissions::from_mode(0o660)).map_err(io("set the mode of"))?;
         chown(&fresh, Some(0), Some(gid.unwrap_or(0))).map_err(io("set the owner of"))?;
@@ -353,6 +370,15 @@ mod tests {
         assert!(Runtime::claim(folder.path()).is_err(), "it took the lock along");
         drop(runtime);
         assert!(Runtime::claim(folder.path()).is_ok());
+    }
+
+    #[test]
+    fn a_directory_whose_socket_has_no_room_for_its_path_is_refused_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut runtime = Runtime::claim(&folder.path().join("x".repeat(120))).unwrap();
+        let refused = runtime.listen_at(SOCKET, None).unwrap_err();
+        assert!(matches!(refused, RuntimeError::TooLong { .. }), "{refused:?}");
+        assert!(refused.to_string().ends_with("use a shorter --runtime-dir"), "{refused}");
     }
 
     #[test]

@@ -206,7 +206,7 @@ pub(super) struct LatencyParams {
     #[serde(default = "delay_ms")]
     #[schemars(range(min = 0.001, max = MOST_DELAY_MS))]
     delay_ms: f64,
-    /// Variation of the delay, either way. With another distribution than uniform: its standard deviation.
+    /// Variation of the delay, either way, by which packets overtake each other. With another distribution than uniform: its standard deviation.
     #[serde(default)]
     #[schemars(range(min = 0.0, max = MOST_JITTER_MS))]
     jitter_ms: f64,

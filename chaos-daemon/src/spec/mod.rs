@@ -46,6 +46,7 @@ pub mod sockets;
 pub mod target;
 pub mod trace;
 pub mod traffic;
+mod typed;
 pub mod units;
 pub mod windows;
 

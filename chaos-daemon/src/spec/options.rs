@@ -11,6 +11,7 @@ use super::fault::FaultRequest;
 use super::kinds::{FAULT_TYPES, FaultType};
 use super::parameter::{Parameter, Shape, merged};
 use super::target::TargetRequest;
+use super::typed;
 use super::units::{FaultName, Probability, SpecError};
 
 /// What may stand behind an option.
@@ -53,6 +54,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn number(text: &str) -> Result<Value, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
+    number.map(Value::from).ok_or_else(|| format!("{text:?} is not a number"))
+}
+
 impl Parameter {
     /// What may stand behind its option.
     pub fn takes(&self) -> Takes {
@@ -60,6 +66,8 @@ impl Parameter {
             Shape::Flag => Takes::Nothing,
             Shape::Number(_) if self.is_duration() => Takes::Anything,
             Shape::Number(_) | Shape::Model(_) => Takes::Number,
+            // Words of a command line, which may begin with dashes themselves.
+            Shape::Text(_) if matches!(&*self.name, "command" | "below") => Takes::Anything,
             Shape::Whole(_) | Shape::Text(_) | Shape::Document(_) | Shape::List(..) => Takes::Text,
         }
     }
@@ -74,24 +82,39 @@ impl Parameter {
     /// # Errors
     /// When it says nothing that the parameter could be. Bounds are seen to by whoever parses the fault.
     pub fn read(&self, text: &str) -> Result<Value, String> {
-        let number = |text: &str| {
-            let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
-            number.map(Value::from).ok_or_else(|| format!("{text:?} is not a number"))
-        };
         match &self.shape {
             Shape::Number(_) if self.is_duration() => {
                 let parts = if self.name.ends_with("_ms") { 1e3 } else { 1.0 };
                 duration(text).map(|time| Value::from(time.as_secs_f64() * parts))
             }
-            Shape::Number(_) => number(text),
-            Shape::Whole(_) => {
-                let whole = text.parse::<u64>().ok().map(Value::from);
-                whole.ok_or_else(|| format!("{text:?} is not a whole number from 0 on"))
+            Shape::Number(_) | Shape::Whole(_) if self.name.ends_with("_mb") => {
+                match typed::mebibytes(text) {
+                    Some(size) => self.of_size(text, size?),
+                    None => self.of_number(text),
+                }
             }
+            Shape::Number(_) | Shape::Whole(_) => self.of_number(text),
             Shape::Flag => Err("takes no value".to_owned()),
             Shape::Text(_) | Shape::Document(_) => Ok(Value::from(text)),
             Shape::List(..) => Ok(text.split(',').map(Value::from).collect()),
             Shape::Model(_) => text.split(',').map(number).collect(),
+        }
+    }
+
+    fn of_number(&self, text: &str) -> Result<Value, String> {
+        if !matches!(self.shape, Shape::Whole(_)) {
+            return number(text);
+        }
+        let whole = text.parse::<u64>().ok().map(Value::from);
+        whole.ok_or_else(|| format!("{text:?} is not a whole number from 0 on"))
+    }
+
+    /// A size in MiB, which may have to be a whole number of them.
+    fn of_size(&self, text: &str, mebibytes: f64) -> Result<Value, String> {
+        match &self.shape {
+            Shape::Whole(_) if mebibytes.fract() != 0.0 => Err(format!("{text:?} is no whole number of MiB")),
+            Shape::Whole(_) => self.of_number(&mebibytes.to_string()),
+            _ => Ok(Value::from(mebibytes)),
         }
     }
 
@@ -211,9 +234,65 @@ pub fn as_option(mut error: SpecError) -> SpecError {
     error
 }
 
+/// A text of the daemon's with options in the place of fields: `params.delay_ms` is `--delay` to who has typed that.
+pub fn with_options(text: &str) -> String {
+    let mut told = String::new();
+    let mut rest = text;
+    while let Some(at) = ["params.", "target."].iter().filter_map(|object| rest.find(object)).min() {
+        let (before, field) = rest.split_at(at);
+        let is_of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.');
+        let end = field.find(|c| !is_of_name(c)).unwrap_or(field.len());
+        let (field, after) = field.split_at(end);
+        let (name, point) = field.split_at(field.trim_end_matches('.').len());
+        let parts: Vec<_> = name.split('.').collect();
+        let known = |wanted: &str| {
+            let mut all =
+                FAULT_TYPES.iter().flat_map(|kind| kind.parameters()).chain(TargetRequest::fields());
+            all.find(|parameter| parameter.name == wanted).map(Parameter::option)
+        };
+        told.push_str(before);
+        match parts.get(1).and_then(|name| known(name)) {
+            Some(option) => {
+                told.push_str(&format!("--{option}"));
+                parts.iter().skip(2).for_each(|part| told.push_str(&format!(" {part}")));
+            }
+            None => told.push_str(name),
+        }
+        told.push_str(point);
+        rest = after;
+    }
+    told + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_about_fields_is_told_by_options_and_other_words_stay() {
+        for (text, told) in [
+            ("params.leave_free_mb: 3 is less", "--leave-free-mb: 3 is less"),
+            ("lower params.delay_ms, or target.cidrs.", "lower --delay, or --cidr."),
+            (
+                "target: no process; params.no_such_thing and a target.",
+                "target: no process; params.no_such_thing and a target.",
+            ),
+            ("params.gilbert_elliott.p: 101", "--gilbert-elliott p: 101"),
+        ] {
+            assert_eq!(with_options(text), told);
+        }
+    }
+
+    #[test]
+    fn a_size_in_mebibytes_and_words_that_begin_with_dashes_are_read() {
+        let options = FaultType::ResourceExhaustion.options();
+        let of = |name: &str| options.iter().find(|each| each.name == name).unwrap();
+        assert_eq!(of("memory_mb").read("1Gi").unwrap().as_f64(), Some(1024.0));
+        assert!(of("memory_mb").read("1GB").unwrap_err().contains("1GiB"));
+        assert!(of("memory_mb").read("much").unwrap_err().contains("number"));
+        let command = TargetRequest::options().find(|field| field.name == "command").unwrap();
+        assert!(command.takes().accepts("--defaults-file=x") && command.takes().accepts("-jar app.jar"));
+    }
 
     #[test]
     fn a_duration_needs_a_unit_and_is_not_negative() {

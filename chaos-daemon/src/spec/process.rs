@@ -273,17 +273,23 @@ impl KillParams {
     }
 }
 
-/// The number of the signal of this name, which may lack its `SIG`.
+/// The number of the signal of this name, which may lack its `SIG`, or of this number.
 ///
 /// # Errors
 /// When there is none, or it would leave processes standing still.
 pub(super) fn signal(name: &str) -> Result<i32, SpecError> {
     let upper = name.to_ascii_uppercase();
     let long = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
-    match Signal::from_str(&long) {
+    let named = match name.parse::<i32>() {
+        Ok(number) => Signal::try_from(number),
+        Err(_) => Signal::from_str(&long),
+    };
+    match named {
         Ok(stopping) if STOPPING.contains(&stopping) => Err(SpecError::new(
             "params.signal",
-            format!("{long} would leave processes standing still for ever: use process_pause, which ends"),
+            format!(
+                "{stopping} would leave processes standing still for ever: use process_pause, which ends"
+            ),
         )),
         Ok(signal) => Ok(signal as i32),
         Err(_) => {
@@ -400,7 +406,11 @@ mod tests {
         let repeated = parse(json!({"signal": "term", "times": 3, "interval_seconds": 2, "jitter_ms": 500}));
         let repeated = repeated.unwrap();
         assert_eq!((repeated.signal_name(), repeated.times), ("SIGTERM", 3));
-        assert!(parse(json!({"signal": "SIGSTOP"})).unwrap_err().problem.contains("process_pause"));
+        assert_eq!(parse(json!({"signal": "9"})).unwrap().signal_name(), "SIGKILL");
+        for stops in ["SIGSTOP", "19"] {
+            let refused = parse(json!({"signal": stops})).unwrap_err().problem;
+            assert!(refused.contains("SIGSTOP") && refused.contains("process_pause"), "{refused}");
+        }
         for (bad, field) in [
             (json!({"signal": "SIGBANG"}), "params.signal"),
             (json!({"times": 0}), "params.times"),

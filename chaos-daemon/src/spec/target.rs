@@ -12,6 +12,7 @@ use super::ip;
 use super::parameter::{Parameter, fields_of};
 use super::ports::{PortText, Ports};
 use super::share::Share;
+use super::typed;
 use super::units::{MOST_PREFIXES, SpecError};
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
@@ -283,6 +284,7 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
         }
         SpecError::new("target.interface", problem)
     })?;
+    typed::interface(&interface)?;
     if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {
         return Err(SpecError::new("target.interface", format!("{interface:?} is not an interface name")));
     }
@@ -291,6 +293,7 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
 
 /// The peer prefixes that a target names: sorted, each once.
 pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
+    typed::host(target.host.as_deref())?;
     let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
     for (index, text) in target.cidrs.iter().enumerate() {
         peers.push(prefix(text, || format!("target.cidrs[{index}]"))?);
@@ -313,14 +316,17 @@ pub(super) fn ports(field: &str, given: Option<&PortText>) -> Result<Option<Port
 
 /// The protocol that a target names.
 pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
-    match text {
-        None => Ok(Protocol::Any),
+    match text.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("any" | "all") => Ok(Protocol::Any),
         Some("tcp") => Ok(Protocol::Tcp),
         Some("udp") => Ok(Protocol::Udp),
         Some("icmp") => Ok(Protocol::Icmp),
-        Some(other) => Err(SpecError::new(
+        Some(_) => Err(SpecError::new(
             "target.protocol",
-            format!("{other:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any"),
+            format!(
+                "{:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any",
+                text.unwrap_or_default()
+            ),
         )),
     }
 }
@@ -349,10 +355,5 @@ fn prefix(text: &str, field: impl FnOnce() -> String) -> Result<IpNet, SpecError
         true => IpNet::from_str(text).ok(),
         false => ip::address(text).map(IpNet::from),
     };
-    net.map(|net| ip::canonical(net.trunc())).ok_or_else(|| {
-        SpecError::new(
-            field(),
-            format!("{text:?} is not an address prefix: give e.g. \"10.0.0.0/8\", \"2001:db8::/32\" or \"10.0.0.7\""),
-        )
-    })
+    net.map(|net| ip::canonical(net.trunc())).ok_or_else(|| SpecError::new(field(), typed::no_prefix(text)))
 }

@@ -244,6 +244,12 @@ pub fn choose(
     Ok(selection)
 }
 
+/// Whether a program has the name of a script.
+fn is_script(program: &str) -> bool {
+    let ending = program.rsplit_once('.').map(|(_, ending)| ending);
+    matches!(ending, Some("sh" | "bash" | "py" | "pl" | "rb" | "js" | "mjs" | "php" | "jar"))
+}
+
 /// Why there is nobody to be hit: nobody matches, or all who do are protected. Whoever asks has what is looked for in its own command
 /// line, so that it matches itself: then nobody does.
 pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
@@ -257,8 +263,14 @@ pub fn nobody(selector: &ProcessSelector, selection: &Selection) -> ApiError {
             .hint("chaos_plan with the same target shows what matches, once something does");
     }
     let Some((first, why)) = selection.left_out.first() else {
-        return not_found(format!("target: no process matches {selector}"))
-            .hint("chaos_plan with the same target shows what matches, once something does");
+        let script = selector.exe.as_deref().is_some_and(is_script);
+        let hint = match script {
+            true => {
+                "a script is run by its interpreter, which is its program: give words of its command line as command"
+            }
+            false => "chaos_plan with the same target shows what matches, once something does",
+        };
+        return not_found(format!("target: no process matches {selector}")).hint(hint);
     };
     let more = match selection.left_out.len() - 1 {
         0 => String::new(),
