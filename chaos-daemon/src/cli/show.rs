@@ -128,6 +128,10 @@ fn inactive(out: &mut String, fault: &FaultView) {
     let state = if fault.registered { "registered" } else { "ended" };
     let FaultView { name, fault_type, .. } = fault;
     line!(out, "  {name}  {state}  {fault_type}, probability {}{note}", json!(fault.probability));
+    let evidence = fault.evidence.unwrap_or_default();
+    for words in words::lines(&evidence, FaultType::parse(fault_type).ok()) {
+        line!(out, "      {words}");
+    }
 }
 
 /// The share of runs with success.

@@ -78,6 +78,7 @@ pub async fn drive(
         active: BTreeMap::new(),
         affected: BTreeMap::new(),
         fates: BTreeMap::new(),
+        likely: BTreeMap::new(),
         waits: BTreeSet::new(),
         looking: false,
         watches: experiment.guardrails.gates.iter().map(Watch::new).collect(),
@@ -147,6 +148,8 @@ struct Run<'a> {
     affected: BTreeMap<usize, u64>,
     /// What became of each fault that was asked for.
     fates: BTreeMap<usize, Fate>,
+    /// Why their faults meet nothing, of those that do not.
+    likely: BTreeMap<usize, String>,
     /// Those whose faults wait for their targets.
     waits: BTreeSet<usize>,
     looking: bool,
@@ -533,6 +536,7 @@ impl<'a> Run<'a> {
             let found = faults.iter().find(|fault| Some(&fault.name) == name.as_ref());
             if let Some(fault) = found {
                 self.met(index, &fault.evidence);
+                self.likely.extend(fault.likely.clone().map(|why| (index, why)));
                 self.waits(index, fault);
             }
             if found.is_some_and(|fault| fault.state != FaultState::Ended) {
@@ -576,7 +580,9 @@ impl<'a> Run<'a> {
         if !fate.injected || fate.effective || activity.may_be_idle {
             return None;
         }
-        let why = why_idle(&fate.evidence.unwrap_or_default(), fault.fault_type);
+        let likely = self.likely.get(&index).map(|why| format!("; the likely reason: {why}"));
+        let why =
+            why_idle(&fate.evidence.unwrap_or_default(), fault.fault_type) + &likely.unwrap_or_default();
         let way_out = "see to its target, or say may_be_idle: true of the action";
         Some(format!("the fault of {:?} acted on nothing: {why} ({way_out})", activity.name))
     }

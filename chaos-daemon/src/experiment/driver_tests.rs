@@ -52,6 +52,7 @@ fn status(name: &QualifiedName, state: FaultState, affected: u64, note: Option<&
         remaining: Duration::ZERO,
         evidence: Evidence::Met(Met { affected, ..Met::default() }),
         addresses: Vec::new(),
+        likely: None,
         note: note.map(str::to_owned),
     }
 }

@@ -7,7 +7,7 @@ use chaos_common::{CallRule, PacketRule};
 use ipnet::IpNet;
 
 use super::arm::{Arm, ArmError, Armed, Means};
-use super::packets::{capacity, counted, loaded, number, ports, range, roomy, spare};
+use super::packets::{capacity, counted, loaded, number, ports, range, roomy, spare, transport};
 use crate::fault::{CallWork, FileWork, SeverWork, SocketWork};
 use crate::host::CgroupRef;
 use crate::host::privilege::{CALL_HOLDER, SECURITY_HOLDER};
@@ -47,12 +47,8 @@ impl Arm for SeverWork {
         spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
         let mut programs = CallPrograms::new(programs);
         let rule = PacketRule {
-            protocol: number(self.protocol),
-            ports: range(self.ports.either),
-            local_ports: range(self.ports.local),
-            remote_ports: range(self.ports.remote),
             probability: self.packet_probability.threshold(),
-            ..PacketRule::default()
+            ..transport(self.protocol, &self.ports)
         };
         programs.set_packets(&rule, &callers.peers)?;
         meet(programs, &sever::hooks(&self.directions), &callers.cgroup, means.deadline_ns)
@@ -95,12 +91,8 @@ impl Arm for SocketWork {
         let mut programs = CallPrograms::new(programs);
         programs.set_sockets(&self.kernel)?;
         let rule = PacketRule {
-            protocol: number(self.protocol),
-            ports: range(self.ports.either),
-            local_ports: range(self.ports.local),
-            remote_ports: range(self.ports.remote),
             probability: self.failure.probability.threshold(),
-            ..PacketRule::default()
+            ..transport(self.protocol, &self.ports)
         };
         programs.set_rule(&rule, &[], call_rule(&self.failure))?;
         meet(programs, &sockets::hooks(&self.operations), &callers.cgroup, means.deadline_ns)

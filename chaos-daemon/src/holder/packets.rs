@@ -16,7 +16,7 @@ use crate::kernel::netlink::{Clsact, Filter, Netlink};
 use crate::request::Evidence;
 use crate::request::evidence::Met;
 use crate::spec::dns::keys;
-use crate::spec::{Direction, Ports, Protocol};
+use crate::spec::{Direction, PortMatch, Ports, Protocol};
 
 impl Arm for PacketWork {
     fn needed(&self) -> &'static [Capability] {
@@ -109,19 +109,26 @@ pub(super) fn range(ports: Option<Ports>) -> PortRange {
     ports.map_or(PortRange::default(), Ports::range)
 }
 
+/// Protocol and ports as the programs read them.
+pub fn transport(protocol: Protocol, ports: &PortMatch) -> PacketRule {
+    PacketRule {
+        protocol: number(protocol),
+        ports: range(ports.either),
+        local_ports: range(ports.local),
+        remote_ports: range(ports.remote),
+        ..PacketRule::default()
+    }
+}
+
 /// The rule as the programs read it, without a detour.
 pub(super) fn rule(packets: &Match) -> PacketRule {
     PacketRule {
-        protocol: number(packets.protocol),
-        ports: range(packets.ports.either),
-        local_ports: range(packets.ports.local),
-        remote_ports: range(packets.ports.remote),
         probability: packets.packet_probability.threshold(),
         flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
         level: packets.level.into(),
         cgroup: packets.service.as_ref().map_or(0, |service| service.cgroup.id),
         cgroup_level: packets.service.as_ref().map_or(0, |service| service.level),
-        ..PacketRule::default()
+        ..transport(packets.protocol, &packets.ports)
     }
 }
 

@@ -13,6 +13,7 @@ use caps::Capability;
 use super::arm::{Arm, ArmError, Armed, Means};
 use super::pauser::vary;
 use crate::fault::SignalWork;
+use crate::host::deaf::deaf;
 use crate::host::privilege::SIGNALLER;
 use crate::host::process::numbers;
 use crate::host::{Aim, ProcessId, Running, boot_time_ns};
@@ -166,17 +167,22 @@ struct Volley {
 
 impl Volley {
     fn fire(work: &SignalWork, targets: &[ProcessId], shared: &Shared) -> io::Result<Self> {
-        let open: Vec<_> = targets.iter().filter_map(|id| id.open().ok().flatten()).collect();
+        let open: Vec<_> = targets.iter().filter_map(|id| Some((*id, id.open().ok().flatten()?))).collect();
         let before = numbers()?.into_iter().collect();
-        let (mut hit, mut refused) = (Vec::new(), None);
+        let (mut hit, mut taken, mut refused) = (Vec::new(), 0, None);
         let fired = Instant::now();
-        for process in open {
+        for (id, process) in open {
             // Asked each time: whoever stood still between two signals may find the lease over.
             if boot_time_ns() >= shared.deadline.load(Ordering::Acquire) {
                 break;
             }
+            // Asked before: it may have ended afterwards.
+            let takes = deaf(id, work.volleys.signal).is_none();
             match process.signal(work.volleys.signal) {
-                Ok(()) => hit.push(process),
+                Ok(()) => {
+                    taken += u64::from(takes);
+                    hit.push(process);
+                }
                 Err(error) => refused = Some(error),
             }
         }
@@ -186,7 +192,7 @@ impl Volley {
             );
         }
         let mut tally = shared.tally();
-        tally.signals_sent += hit.len() as u64;
+        tally.signals_sent += taken;
         let processes_ended = tally.recovery.processes_ended;
         tally.recovery = Recovery { processes_ended, ..Recovery::default() };
         Ok(Self { fired, hit, before, look: fired })

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod cgroup;
 pub mod connections;
 pub mod controller;
+pub mod deaf;
 pub mod directory;
 pub mod facts;
 pub mod identity;
@@ -40,6 +41,7 @@ pub mod sshd;
 pub mod supply;
 mod syscalls;
 pub mod terminal;
+pub mod translation;
 pub mod usage;
 pub mod words;
 

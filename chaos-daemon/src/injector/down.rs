@@ -135,6 +135,7 @@ fn tell_of(
         remaining: Duration::ZERO,
         evidence: Evidence::Down(Down { host_downs: 1 }),
         addresses: Vec::new(),
+        likely: None,
         note: Some(words.clone()),
     };
     Some((status, WentDown { fault: name, fault_type: record.fault_type, words }))

@@ -157,6 +157,7 @@ fn end(injector: &Injector, name: &QualifiedName, reason: &str, orders: &mut Ord
         name: name.clone(),
         fault_type: status.fault_type,
         evidence: status.evidence,
+        likely: status.likely,
         residue: Vec::new(),
         kept: Vec::new(),
     });

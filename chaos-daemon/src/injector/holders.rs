@@ -56,6 +56,16 @@ pub enum HolderFailure {
     Unreached(String, Unreached),
 }
 
+impl HolderFailure {
+    /// In a sentence, for people.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Start(source) | Self::Socket(source) => format!("{self}: {source}"),
+            Self::Silent | Self::Refused(_) | Self::Unreached(..) => self.to_string(),
+        }
+    }
+}
+
 impl Holder {
     /// Starts a holder, and waits until it can be given work; with `preload`, until it has loaded its packet programs.
     /// Must be called on the main thread: the parent-death signal is bound to the thread that starts the child

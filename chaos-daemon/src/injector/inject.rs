@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use tokio::time::sleep;
 
 use super::approvals::decide::{self, Found};
@@ -19,23 +20,21 @@ use super::oom::Doom;
 use super::orders::{Line, line};
 use super::owners::Taken;
 use super::presence::{Device, Pins};
-use super::refusal::{active_already, changed_already, refuse_unchanged, unsteady};
+use super::refusal::{active_already, refuse_overlap, refuse_unchanged, unsteady};
 use super::reload::Grounds;
 use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
 use super::survey::{self, Asked, Spot, Surveyed};
 use super::watch::Sight;
-use super::{digest, down, taken_back, ways_in};
+use super::{digest, down, idle, taken_back, ways_in};
 use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
 use crate::host::{NetNs, NetNsIdentity, Spared, boot_time_ns};
 use crate::journal::{Entry, Event};
 use crate::kernel::step::Step;
-use jiff::Timestamp;
-
 use crate::policy::{self, Intent, Permit, Who};
 use crate::request::wire::{Ticket, Wanted};
-use crate::request::{ApiError, Caller, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
+use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
 use crate::spec::effect::{Effect, WaysIn};
 use crate::spec::{Fault, FaultRequest, OnTargetGone, QualifiedName, SpecError, TargetRequest};
@@ -399,16 +398,6 @@ fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -
     groups.chain(units).chain(hit).collect()
 }
 
-/// Of two faults that change one setting, the second would take the first's value for the node's own.
-fn refuse_overlap(injector: &Injector, plan: &Plan, caller: Caller) -> Result<(), ApiError> {
-    for place in settings(&plan.steps) {
-        if let Some(other) = injector.changer_of(&place) {
-            return Err(changed_already(&other.shown_to(caller), &place));
-        }
-    }
-    Ok(())
-}
-
 fn place<'a>(
     injector: &Injector,
     spot: &'a Spot,
@@ -448,6 +437,7 @@ fn entry(admitted: &Admitted, line: Line) -> Active {
         evidence: Evidence::default(),
         note: None,
         warning: admitted.warning.clone(),
+        idle: None,
         grounds: Some(admitted.grounds.clone()),
         place: admitted.place,
         settings: settings(&admitted.plan.steps),
@@ -473,7 +463,7 @@ async fn start(
     // A named host may get other addresses.
     let room = if admitted.names.is_some() { roomy } else { capacity };
     let programs = admitted.plan.work.programs().map(|(family, peers)| (family, room(peers)));
-    let mut holder = injector.holder(programs).await.map_err(|error| failed(&words(&error)))?;
+    let mut holder = injector.holder(programs).await.map_err(|error| failed(&error.words()))?;
     if wanted.is_some_and(Wanted::is_cancelled) {
         return Err(cancelled().into());
     }
@@ -512,7 +502,9 @@ async fn start(
             injector.update(name, |active| active.applied(evidence));
             injector.changed.notify_one();
             tracing::info!(%name, caller = %admitted.who.caller, fault = admitted.plan.description, "injected");
-            Ok(applied(admitted, holder, journal, lease))
+            let target = admitted.target.as_ref().map(|target| &target.netns);
+            let idle = idle::watch(injector, name, idle::Subject::of(&admitted.plan.work, target));
+            Ok(applied(admitted, holder, (journal, lease), idle))
         }
         Err(error) => {
             injector.update(name, |active| active.state = FaultState::Ending);
@@ -523,7 +515,7 @@ async fn start(
                 _ => ErrorCode::InjectionFailed,
             };
             let mut error =
-                ApiError { code, ..failed(&words(&error)).hint("nothing of it is left on this node") };
+                ApiError { code, ..failed(&error.words()).hint("nothing of it is left on this node") };
             // What somebody else has changed meanwhile is not ours, and the error is told all the same.
             let (residue, _kept) = life::attempt(&journal).await;
             if residue.is_empty() {
@@ -551,7 +543,12 @@ async fn wait_for_turn(injector: &Injector, place: Option<(NetNsIdentity, u32, u
 }
 
 /// What is kept of a fault that was applied.
-fn applied(admitted: Admitted, holder: Holder, journal: Entry, lease: Lease) -> Applied {
+fn applied(
+    admitted: Admitted,
+    holder: Holder,
+    (journal, lease): (Entry, Lease),
+    _idle: idle::Watch,
+) -> Applied {
     let pins = pins(&admitted);
     let Admitted { fault, plan, names, doom, .. } = admitted;
     Applied {
@@ -562,6 +559,7 @@ fn applied(admitted: Admitted, holder: Holder, journal: Entry, lease: Lease) -> 
         aim: names.map(|names| Aim::new(names, fixed_peers(&fault))),
         doom: doom.map(Doom::watch),
         presence: pins.watch(),
+        _idle,
     }
 }
 
@@ -586,12 +584,5 @@ fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
         Effect::Connect { calls, .. } => calls.peers.clone(),
         Effect::Sever { packets, .. } => packets.peers.clone(),
         effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
-    }
-}
-
-fn words(error: &HolderFailure) -> String {
-    match error {
-        HolderFailure::Start(source) | HolderFailure::Socket(source) => format!("{error}: {source}"),
-        HolderFailure::Silent | HolderFailure::Refused(_) | HolderFailure::Unreached(..) => error.to_string(),
     }
 }

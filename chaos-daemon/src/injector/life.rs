@@ -15,6 +15,7 @@ use super::beats::Beats;
 use super::down;
 use super::follow::{self, Lost};
 use super::holders::Holder;
+use super::idle;
 use super::names::{Answer, Names};
 use super::oom::Watch;
 use super::orders::{End, Next, Orders, line};
@@ -65,6 +66,8 @@ pub(super) struct Applied {
     pub(super) doom: Option<Watch>,
     /// Whether its target is there.
     pub(super) presence: presence::Watch,
+    /// Why it meets nothing.
+    pub(super) _idle: idle::Watch,
 }
 
 /// Why a fault is taken from the node.
@@ -452,6 +455,7 @@ async fn undo(
             name: name.clone(),
             fault_type: status.fault_type,
             evidence: status.evidence,
+            likely: status.likely,
             residue: residue.clone(),
             kept: kept.clone(),
         });

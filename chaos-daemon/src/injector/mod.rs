@@ -17,6 +17,7 @@ mod follow;
 mod health;
 pub mod holders;
 mod host_targets;
+mod idle;
 pub mod inject;
 #[cfg(feature = "kubernetes")]
 mod kubeconfigs;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::state::{Injector, settings};
 use crate::fault::Plan;
 use crate::kernel::setting::{CgroupSetting, Setting};
 use crate::kernel::step::Step;
-use crate::request::{ApiError, ErrorCode};
+use crate::request::{ApiError, Caller, ErrorCode};
 
 /// Both would change the setting at this place. Names are as the caller reads them.
 pub(super) fn changed_already(other: &str, place: &str) -> ApiError {
@@ -25,6 +26,16 @@ pub(super) fn unsteady(name: &str) -> ApiError {
         "inject {name}: each time this node was looked at, another fault ended and gave back what it had set"
     );
     ApiError::new(ErrorCode::Unavailable, text).hint("ask again")
+}
+
+/// Of two faults that change one setting, the second would take the first's value for the node's own.
+pub(super) fn refuse_overlap(injector: &Injector, plan: &Plan, caller: Caller) -> Result<(), ApiError> {
+    for place in settings(&plan.steps) {
+        if let Some(other) = injector.changer_of(&place) {
+            return Err(changed_already(&other.shown_to(caller), &place));
+        }
+    }
+    Ok(())
 }
 
 /// A limit that is there already, by somebody else, would be taken for ours, and have no effect.

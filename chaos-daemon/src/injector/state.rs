@@ -19,7 +19,7 @@ use super::pace::Pace;
 use super::reload::Grounds;
 use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
-use super::{AttachChoice, Options, audit};
+use super::{AttachChoice, Options, audit, idle};
 use crate::fault::Attach;
 use crate::holder::Preload;
 use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
@@ -41,8 +41,6 @@ const REFRESH_LIMIT: Duration = Duration::from_millis(250);
 const WARM: Capacity = Capacity { hosts: 1024, prefixes: 1024 };
 /// How often it is looked whether the warm holder still waits.
 const STOCK_WATCH: Duration = Duration::from_secs(1);
-/// The warning about processes in whose place nobody comes.
-const ALONE: &str = "no new process seen: no supervisor?";
 /// How many ended faults `status` still shows.
 const RECENT: usize = 20;
 
@@ -129,6 +127,8 @@ pub(super) struct Active {
     pub(super) note: Option<String>,
     /// What keeps packets from meeting it, for people, for as long as it is applied.
     pub(super) warning: Option<String>,
+    /// Why it most likely meets nothing, while it does.
+    pub(super) idle: Option<String>,
     /// By what it is decided again under another policy.
     pub(super) grounds: Option<Box<Grounds>>,
     /// The device and the level on it, of a network fault.
@@ -271,7 +271,7 @@ impl Injector {
             if active.owns_clsact || !active.settings.is_empty() {
                 self.given_back.set(self.given_back.get().wrapping_add(1));
             }
-            (active.place, active.owns_clsact, active.warning) = (None, false, None);
+            (active.place, active.owns_clsact, active.warning, active.idle) = (None, false, None, None);
             active.settings.clear();
             active.addresses.clear();
         });
@@ -525,6 +525,7 @@ impl Active {
             evidence: Evidence::default(),
             note: None,
             warning: None,
+            idle: None,
             grounds: None,
             place: steps.iter().find_map(place),
             settings: settings(steps),
@@ -548,16 +549,8 @@ impl Active {
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
             began: self.grounds.as_ref().map(|grounds| grounds.began()),
-            note: joined([&self.warning, &self.note])
-                .or_else(|| self.evidence.recovery().nobody_came_back.then(|| self.alone().to_owned())),
-        }
-    }
-
-    /// The warning about what does not come back.
-    fn alone(&self) -> &'static str {
-        match self.fault_type {
-            FaultType::ServiceRestart => "the service is not active again: `systemctl status` says why",
-            _ => ALONE,
+            note: idle::note(self),
+            likely: idle::likely(self).map(str::to_owned),
         }
     }
 
@@ -580,14 +573,9 @@ impl Active {
         self.evidence = evidence;
         if evidence.is_effect() {
             self.state = FaultState::Effective;
+            self.idle = None;
         }
     }
-}
-
-/// Sentences one after the other; none of none.
-fn joined(words: [&Option<String>; 2]) -> Option<String> {
-    let words: Vec<_> = words.into_iter().flatten().map(String::as_str).collect();
-    (!words.is_empty()).then(|| words.join("; "))
 }
 
 /// The places of the settings among these steps.

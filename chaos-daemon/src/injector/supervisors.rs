@@ -5,12 +5,16 @@ use std::io;
 
 use crate::fault::Work;
 use crate::fault::affected::Place;
+use crate::host::deaf::{self, Deaf};
 use crate::host::{CgroupRef, ProcessId, Running};
 use crate::kernel::node::talk;
 use crate::kernel::systemd;
 use crate::request::{ApiError, ErrorCode};
+use crate::spec::process::signal_name;
 use crate::target::supervisor::{Service, Services, Supervision, services, supervision};
 
+/// How many processes are named that take no notice of a signal.
+const MOST_NAMED: usize = 3;
 /// The most services that systemd is asked for.
 const MOST_ASKED: usize = 16;
 
@@ -53,6 +57,22 @@ fn prey(work: &Work) -> Option<(Prey, i32)> {
         _ => return None,
     };
     failure.signal.map(|signal| (Prey::In(group.clone()), signal))
+}
+
+/// That some whom `work` would send a signal take no notice of it, for people. Blocks.
+pub(super) fn deaf(work: &Work) -> Option<String> {
+    let Work::Signals(work) = work else { return None };
+    let signal = work.volleys.signal;
+    let found: Vec<_> =
+        work.targets.iter().filter_map(|id| Some((id.pid, deaf::deaf(*id, signal)?))).collect();
+    let words = |(pid, why): &(i32, Deaf)| match why {
+        Deaf::Ignores => format!("process {pid} ignores it"),
+        Deaf::First => format!("process {pid} is the first of its pid namespace, and has no handler for it"),
+    };
+    let named: Vec<_> = found.iter().take(MOST_NAMED).map(words).collect();
+    let more = if found.len() > MOST_NAMED { ", and more" } else { "" };
+    let (deaf, all, signal) = (found.len(), work.targets.len(), signal_name(signal));
+    (deaf > 0).then(|| format!("{deaf} of {all} take no notice of {signal}: {}{more}", named.join(", ")))
 }
 
 /// What systemd knows of these services.

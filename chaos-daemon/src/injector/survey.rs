@@ -190,7 +190,8 @@ pub(super) struct Preview {
 pub(super) fn tell(preview: Preview) -> PlanReport {
     let Preview { report, work, targets, netns } = preview;
     let Supervision { lines, warning } = supervisors::look(&work);
-    let mut warnings: Vec<_> = report.warnings.iter().cloned().chain(warning).collect();
+    let mut warnings: Vec<_> =
+        report.warnings.iter().cloned().chain(warning).chain(supervisors::deaf(&work)).collect();
     let targets = targets.or_else(|| {
         affected::look(&work, netns).unwrap_or_else(|error| {
             warnings.push(format!("{UNKNOWN_TARGETS}: {error}"));

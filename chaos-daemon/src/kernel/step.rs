@@ -4,12 +4,13 @@
 //! so that only our own is ever removed, and "was never made" is a success.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 use super::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
-use super::netlink::{Netlink, NetlinkError, Qdisc};
+use super::netlink::{Device, Netlink, NetlinkError, Qdisc};
 use super::node::{Kernel, Node, StepError, Undone};
 use super::process::ProcessId;
 use super::setting::Setting;
@@ -218,6 +219,34 @@ pub fn filter_hooks(
     })
 }
 
+/// The names of the devices by which packets to these addresses leave, in a network namespace; `None` where there is no way. Blocks.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn ways(netns: NetNs, to: &[IpAddr]) -> Result<Vec<Option<String>>, StepError> {
+    inside(&Kernel, netns, async |netlink| {
+        let mut ways = Vec::with_capacity(to.len());
+        for address in to {
+            ways.push(netlink.way_to(*address).await?);
+        }
+        Ok(ways)
+    })
+}
+
+/// Some devices of a network namespace, by their names, as they are now; those that are there. Blocks.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn devices(netns: NetNs, names: &[String]) -> Result<Vec<Device>, StepError> {
+    inside(&Kernel, netns, async |netlink| {
+        let mut devices = Vec::new();
+        for name in names {
+            devices.extend(netlink.link(name).await?);
+        }
+        Ok(devices)
+    })
+}
+
 /// How many filters of others are named.
 const MOST_NAMED: usize = 5;
 
@@ -238,6 +267,15 @@ pub(super) fn within<T: Send>(
     act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError> + Send,
 ) -> Result<T, StepError> {
     let Some(opened) = netns.open()? else { return Ok(gone) };
+    inside(node, opened, act)
+}
+
+/// Runs `act` with a connection into a namespace that is open. Blocks.
+fn inside<T: Send>(
+    node: &impl Node,
+    opened: NetNs,
+    act: impl AsyncFnOnce(&Netlink) -> Result<T, NetlinkError> + Send,
+) -> Result<T, StepError> {
     // On a thread of its own: the caller may be inside a runtime already.
     thread::scope(|scope| {
         let thread = thread::Builder::new()

@@ -301,6 +301,7 @@ async fn remove(service: &Service, name: GivenName, caller: Caller) -> Result<In
     output.fault_type = removal.fault_type.name().to_owned();
     let sees_all = sees_all(removal.name.owner, caller.owner());
     output.evidence = sees_all.then_some(removal.evidence);
+    output.note = removal.likely.clone().filter(|_| sees_all);
     output.residue = Some(removal.residue.clone());
     if removal.residue.is_empty() {
         let kept = removal.kept.iter().filter(|_| sees_all).map(|kept| format!("; {kept}"));

@@ -195,13 +195,21 @@ fn status(name: &QualifiedName, fault: &FaultRequest) -> FaultStatus {
         remaining: Duration::from_secs(59),
         evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
         addresses: Vec::new(),
+        likely: None,
         note: Some(SECRET.into()),
     }
 }
 
 fn removal(name: QualifiedName, fault: &FaultRequest) -> Removal {
     let evidence = Evidence::Met(Met { affected: 7, ..Met::default() });
-    Removal { name, fault_type: fault.fault_type, evidence, residue: Vec::new(), kept: Vec::new() }
+    Removal {
+        name,
+        fault_type: fault.fault_type,
+        evidence,
+        likely: None,
+        residue: Vec::new(),
+        kept: Vec::new(),
+    }
 }
 
 /// An experiment that is not steady, with a secret where documents declare none.

@@ -276,6 +276,9 @@ pub struct FaultStatus {
     pub addresses: Vec<IpAddr>,
     /// Why it ended or what is stuck.
     pub note: Option<String>,
+    /// Why it has most likely met nothing, of one that has not.
+    #[serde(default)]
+    pub likely: Option<String>,
     /// Who began it, for people; nobody is known of what a daemon that died has left.
     #[serde(default)]
     pub began: Option<String>,
@@ -316,6 +319,9 @@ pub struct Removal {
     pub fault_type: FaultType,
     /// What it had met.
     pub evidence: Evidence,
+    /// Why it had most likely met nothing, of one that had not.
+    #[serde(default)]
+    pub likely: Option<String>,
     /// What is left on the node; empty when residue was looked for and none found.
     pub residue: Vec<String>,
     /// What somebody else has changed since, so that it was left as it is.

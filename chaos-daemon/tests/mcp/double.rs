@@ -516,6 +516,7 @@ impl Double {
             name,
             fault_type: fault.fault_type,
             evidence: Evidence::Met(Met { affected: 7, ..Met::default() }),
+            likely: None,
             residue: residue.clone(),
             kept: Vec::new(),
         };
@@ -574,6 +575,7 @@ fn status(name: &QualifiedName, fault: &FaultRequest, since: Instant) -> FaultSt
         age: since.elapsed(),
         remaining: duration.saturating_sub(since.elapsed()),
         addresses: Vec::new(),
+        likely: None,
         evidence: Evidence::Met(Met { matched: 9, affected: 7, protected: 0 }),
         note: None,
     }

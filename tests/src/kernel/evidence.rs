@@ -25,7 +25,7 @@ tests![
 const GOES_ON: f64 = 2.0;
 
 /// A run of one fault for so many seconds, under a steady state that is always met.
-fn begin(mcp: &Mcp, fault: &Fault, seconds: f64, may_be_idle: bool) -> Result<String> {
+pub(super) fn begin(mcp: &Mcp, fault: &Fault, seconds: f64, may_be_idle: bool) -> Result<String> {
     let probe =
         json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "sockets", "all", "--min", 0]});
     let mut action = fault.action()?;
@@ -57,7 +57,7 @@ fn wait_active(mcp: &Mcp, fault: &Fault) -> Result<()> {
 }
 
 /// All that is known of the run when it has ended.
-fn end(mcp: &Mcp, run: &str) -> Result<Value> {
+pub(super) fn end(mcp: &Mcp, run: &str) -> Result<Value> {
     let mut told = Value::Null;
     let ended = wait_until(HANG, || {
         let asked = mcp.call_tool("chaos_get_run", json!({"run_id": run, "wait_seconds": 30}));

@@ -24,6 +24,7 @@ mod hoards;
 mod hosts;
 mod hub;
 mod hung;
+mod idle;
 mod impairments;
 mod lacks;
 mod leases;
@@ -233,6 +234,7 @@ pub fn all() -> Vec<KernelTest> {
         targets::TESTS,
         transcripts::TESTS,
         hung::TESTS,
+        idle::TESTS,
         dry_run_floods::TESTS,
         scopes::TESTS,
         searches::TESTS,

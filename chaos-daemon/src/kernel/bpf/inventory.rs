@@ -195,6 +195,19 @@ pub(super) fn is_ours(id: u32) -> io::Result<bool> {
     Ok(ours(&info.name).is_some())
 }
 
+/// The name of the program with this id, if it is not ours; `None` of one that has gone, too.
+///
+/// # Errors
+/// When the kernel does not say.
+pub fn name_of_another(id: u32) -> io::Result<Option<String>> {
+    let Some(fd) = by_id(BPF_PROG_GET_FD_BY_ID, id)? else { return Ok(None) };
+    let mut info = ProgramInfo::default();
+    sys::get_info(fd.as_fd(), &mut info)?;
+    let length = info.name.iter().position(|byte| *byte == 0).unwrap_or(info.name.len());
+    let name = String::from_utf8_lossy(&info.name[..length]).into_owned();
+    Ok(ours(&info.name).is_none().then_some(name))
+}
+
 /// What of ours is pinned at `path`; `None` when it is somebody else's, or gone.
 ///
 /// # Errors

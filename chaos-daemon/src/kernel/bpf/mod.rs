@@ -11,6 +11,7 @@ pub mod inventory;
 mod object;
 mod peers;
 mod rules;
+pub mod sample;
 pub mod sever;
 pub mod sockets;
 mod sys;

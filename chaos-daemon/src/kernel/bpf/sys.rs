@@ -116,6 +116,20 @@ struct LoadAttr {
     padding: u32,
 }
 
+/// The member of union bpf_attr for BPF_MAP_CREATE, up to `map_name`.
+#[repr(C)]
+#[derive(Default)]
+struct MapAttr {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    node: u32,
+    name: [u8; 16],
+}
+
 /// The member of union bpf_attr for one element of a map.
 #[repr(C)]
 #[derive(Default)]
@@ -394,6 +408,26 @@ pub(super) fn program_in(map: BorrowedFd<'_>, slot: u32) -> io::Result<Option<u3
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Makes an array (`BPF_MAP_TYPE_ARRAY`) of so many values of so many bytes.
+pub(super) fn create_array(name: &str, value_size: u32, entries: u32) -> io::Result<OwnedFd> {
+    const BPF_MAP_CREATE: libc::c_int = 0;
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    let mut attr =
+        MapAttr { kind: BPF_MAP_TYPE_ARRAY, key_size: 4, value_size, entries, ..MapAttr::default() };
+    // The last byte stays zero.
+    let room = attr.name.len() - 1;
+    attr.name.iter_mut().zip(name.bytes().take(room)).for_each(|(to, from)| *to = from);
+    // SAFETY: the layout is that of a map to be made, without addresses.
+    unsafe { bpf_fd(BPF_MAP_CREATE, &mut attr) }
+}
+
+/// Reads an entry of an array into `value`, which is as long as the array's values are.
+pub(super) fn read_array(map: BorrowedFd<'_>, slot: u32, value: &mut [u8]) -> io::Result<()> {
+    let mut attr = ElementAttr { value: value.as_mut_ptr() as u64, ..element(map, &slot) };
+    // SAFETY: the layout is that of an element; the kernel reads a key of four bytes and writes one value, and the caller has room for it.
+    unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attr) }
 }
 
 /// Id of a program.

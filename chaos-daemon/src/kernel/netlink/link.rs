@@ -28,6 +28,8 @@ const HEADER: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_STATS64: u16 = 23;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_PROG_ID: u16 = 4;
 
 /// What kind of packets a device carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +63,8 @@ pub struct Device {
     pub rx_packets: u64,
     /// Packets sent since it was made.
     pub tx_packets: u64,
+    /// Id of an XDP program that takes packets before all else, if there is one.
+    pub xdp: Option<u32>,
 }
 
 /// Both ends of a fresh veth pair, each with its number in its own namespace.
@@ -288,6 +292,7 @@ pub(super) fn parse_device(bytes: &[u8]) -> Result<Device, DecodeError> {
         // struct rtnl_link_stats64 (linux/if_link.h): rx_packets, tx_packets.
         rx_packets: packets(0).ok_or_else(|| DecodeError::from("no IFLA_STATS64"))?,
         tx_packets: packets(1).ok_or_else(|| DecodeError::from("no IFLA_STATS64"))?,
+        xdp: attributes.nested(IFLA_XDP)?.map(|xdp| xdp.u32(IFLA_XDP_PROG_ID)).transpose()?.flatten(),
     })
 }
 

@@ -18,6 +18,7 @@ pub mod netem;
 pub mod probe;
 pub mod qdisc;
 pub mod residue;
+mod route;
 mod wire;
 
 use std::io;

@@ -180,7 +180,7 @@ pub struct Moved {
 /// Processes that are sent signals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Signals {
-    /// Signals sent.
+    /// Signals sent to who takes notice.
     pub signals_sent: u64,
     /// What became of the processes, since the last volley.
     #[serde(flatten)]
