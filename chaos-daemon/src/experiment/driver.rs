@@ -292,12 +292,13 @@ impl<'a> Run<'a> {
                 let injected = result.is_ok();
                 self.fates.insert(index, Fate { injected, ..Fate::default() });
                 self.means.recorder.fate(index, &self.fates[&index]);
-                if result.is_ok() {
+                if let Ok(evidence) = &result {
+                    self.met(index, evidence);
                     self.active.insert(index, end);
                     self.acted(index, asked);
                     self.observe_faults();
                 }
-                vec![Event::Injected(index, result)]
+                vec![Event::Injected(index, result.map(drop))]
             }
             Happened::Tracked(asked, met) => {
                 self.tracker.observe(asked - self.began, self.began.elapsed(), met);

@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, UnixStream};
 use super::*;
 use crate::experiment::variables::Nowhere;
 use crate::probe::prober;
-use crate::request::evidence::Met;
+use crate::request::evidence::{Met, Things};
 use crate::request::wire::Desk;
 use crate::request::{PlanReport, Reply, Request};
 use crate::spec::LifetimeClass;
@@ -71,22 +71,40 @@ fn plan() -> PlanReport {
     }
 }
 
-/// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended, and has `affected`
-/// so many packets.
-async fn injector(mut desk: Desk, name: QualifiedName, remaining: Duration, affected: u64) {
+/// Injects whatever it is asked for, which ends after `remaining`, and when that is to be removed it has ended. What it has met is the
+/// `first` of these when it has been applied, and the `last` at its end.
+async fn injector(
+    mut desk: Desk,
+    name: QualifiedName,
+    remaining: Duration,
+    (first, last): (Evidence, Evidence),
+) {
     let answers = desk.answers();
     while let Ok(Some((ticket, request))) = desk.next().await {
         let reply = match request {
             Request::Inject { .. } => Reply::Injected(Box::new(FaultStatus {
                 remaining,
+                evidence: first,
                 ..status(&name, FaultState::NoTraffic, 0, None)
             })),
             Request::PlanAll { faults, .. } => Reply::PlannedAll(faults.iter().map(|_| Ok(plan())).collect()),
             Request::Remove { .. } => Reply::Removed(Vec::new()),
-            _ => Reply::Status(vec![status(&name, FaultState::Ended, affected, Some("its holder died"))]),
+            _ => Reply::Status(vec![FaultStatus {
+                evidence: last,
+                ..status(&name, FaultState::Ended, 0, Some("its holder died"))
+            }]),
         };
         answers.answer(ticket, reply);
     }
+}
+
+#[tokio::test]
+async fn what_a_short_fault_held_when_it_was_applied_counts_though_it_was_given_back_at_its_end() {
+    let held = |things_held| Evidence::Things(Things { things_held, shortfall: None });
+    let Ending { outcome, fates, .. } = ending_with(Duration::ZERO, (held(10), held(0)), false).await;
+    assert_eq!((outcome.verdict, fates[&0].effective), (Verdict::Held, true), "{outcome:?}");
+    let Ending { outcome, .. } = ending_with(Duration::ZERO, (held(0), held(0)), false).await;
+    assert_eq!(outcome.verdict, Verdict::Unverified, "{outcome:?}");
 }
 
 /// How a run ends whose fault has that much of its time left when it has been applied, and is over when it is to be removed.
@@ -96,6 +114,12 @@ async fn ending(remaining: Duration) -> Ending {
 
 /// The same of a fault that has `affected` so many packets, and of which the document says whether it `may_be_idle`.
 async fn ending_of(remaining: Duration, affected: u64, may_be_idle: bool) -> Ending {
+    let met = |affected| Evidence::Met(Met { affected, ..Met::default() });
+    ending_with(remaining, (met(0), met(affected)), may_be_idle).await
+}
+
+/// The same of a fault that has met these, first and last.
+async fn ending_with(remaining: Duration, met: (Evidence, Evidence), may_be_idle: bool) -> Ending {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let probe = json!({"type": "probe", "name": "up", "tolerance": 0,
@@ -108,7 +132,7 @@ async fn ending_of(remaining: Duration, affected: u64, may_be_idle: bool) -> End
     let (door, prober, caller) = (Door::new(ours), prober(), Caller::Vsock { cid: 3 });
     let owner = caller.owner();
     let known = QualifiedName::new(owner, name.clone());
-    tokio::spawn(injector(Desk::new(theirs), known, remaining, affected));
+    tokio::spawn(injector(Desk::new(theirs), known, remaining, met));
     let names = BTreeMap::from([(0, name)]);
     let recorder = Recorder::new(&experiment, names.clone());
     let means = Means { caller, owner, door: &door, prober: &prober, names: &names, recorder: &recorder };

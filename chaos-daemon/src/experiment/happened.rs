@@ -30,7 +30,7 @@ pub(super) enum Happened {
     /// The last look at the system after a stop has had its time.
     Enough,
     /// A fault is active, or may be: when it was asked for, and when it ends.
-    Injected(usize, Instant, Instant, Result<(), ApiError>),
+    Injected(usize, Instant, Instant, Result<Box<Evidence>, ApiError>),
     /// The steady state during an outage, or what is taken for one: when it was asked for.
     Tracked(Instant, bool),
     /// It is time to sample a condition: when it was.
@@ -117,7 +117,7 @@ pub(super) async fn inject(experiment: &Experiment, index: usize, means: &Means<
     let request = Request::Inject { name, fault: fault.clone(), plan_digest: None };
     // Its time began before it was applied, which may take long.
     let (lasts, result) = match means.door.call(request).await {
-        Ok(Reply::Injected(status)) => (status.remaining, Ok(())),
+        Ok(Reply::Injected(status)) => (status.remaining, Ok(Box::new(status.evidence))),
         Ok(other) => (Duration::ZERO, Err(unexpected(&other))),
         Err(error) => (Duration::ZERO, Err(error)),
     };

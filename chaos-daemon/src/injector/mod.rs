@@ -44,6 +44,7 @@ mod supervisors;
 mod survey;
 mod taken_back;
 mod together;
+mod told;
 pub mod watch;
 mod ways_in;
 

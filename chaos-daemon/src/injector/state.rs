@@ -19,7 +19,7 @@ use super::pace::Pace;
 use super::reload::Grounds;
 use super::site::Site;
 use super::watch::{GuardPost, Sight, words};
-use super::{AttachChoice, Options, audit, idle};
+use super::{AttachChoice, Options, audit, told};
 use crate::fault::Attach;
 use crate::holder::Preload;
 use crate::host::{Facts, NetNs, NetNsIdentity, Privileges, Unusable};
@@ -537,6 +537,7 @@ impl Active {
 
     fn status(&self, name: &QualifiedName, guard: &Sight) -> FaultStatus {
         let age = self.started.elapsed();
+        let likely = self.idle.as_deref().filter(|_| !self.evidence.is_effect());
         FaultStatus {
             name: name.clone(),
             fault_type: self.fault_type,
@@ -549,8 +550,8 @@ impl Active {
             evidence: self.evidence,
             addresses: self.addresses.iter().map(IpNet::addr).collect(),
             began: self.grounds.as_ref().map(|grounds| grounds.began()),
-            note: idle::note(self),
-            likely: idle::likely(self).map(str::to_owned),
+            note: told::note([&self.warning, &self.note], likely, &self.evidence, self.fault_type),
+            likely: likely.map(str::to_owned),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ use crate::late::HANG;
 use crate::measure::Echo;
 use crate::netns::NetNs;
 use crate::pair::INTERFACE;
-use crate::process::wait_until;
+use crate::process::{Killed, wait_until};
 use crate::{Daemon, Error, Mcp, Pair, Reason, Residue, Result};
 
 tests![
@@ -35,6 +36,7 @@ tests![
     a_fault_of_a_group_with_nobody_or_other_ports_in_it_says_so,
     a_fault_of_connecting_says_that_connections_are_there_already,
     a_run_whose_fault_met_nothing_tells_the_reason,
+    a_signal_of_which_nobody_takes_notice_is_no_effect_and_plan_and_status_say_so,
 ];
 
 /// Nothing is said before the first look is over, which begins after 3 s.
@@ -317,4 +319,34 @@ fn a_run_whose_fault_met_nothing_tells_the_reason(_: &Context) -> TestResult {
     assert_eq!(told["run"]["verdict"], "unverified", "{told}");
     assert!(error.contains(WORDS) && error.contains("nobody is in cgroup"), "{told}");
     Ok(Outcome::Pass)
+}
+
+/// A child that ignores SIGTERM.
+fn deaf_child() -> Result<Killed> {
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' TERM; read -r line"]).stdin(Stdio::piped());
+    let child = Killed(command.spawn().map_err(Error::io("start", "a child"))?);
+    let status = format!("/proc/{}/status", child.0.id());
+    let ignores = || {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        mask.is_some_and(|mask| mask & 1 << 14 != 0)
+    };
+    match wait_until(HANG, ignores) {
+        true => Ok(child),
+        false => Err(Error::Hung { what: "a child that ignores SIGTERM".into() }),
+    }
+}
+
+fn a_signal_of_which_nobody_takes_notice_is_no_effect_and_plan_and_status_say_so(_: &Context) -> TestResult {
+    let (scene, child) = (Scene::new()?, deaf_child()?);
+    let target = json!({"pid": child.0.id()});
+    let params = json!({"signal": "15"});
+    let asked = json!({"fault_name": "p", "fault_type": "process_kill", "probability": 1, "target": target, "params": params});
+    let planned = scene.mcp.call_tool("chaos_plan", asked)?.ok()?;
+    let said = planned["warnings"].to_string();
+    assert!(said.contains("1 of 1 take no notice of SIGTERM") && said.contains("ignores it"), "{planned}");
+    let fault = Fault::new("process_kill").aimed(target).with(params);
+    scene.assert_reason(&fault, &["take no notice of SIGTERM", "SIGKILL"], || ())
 }

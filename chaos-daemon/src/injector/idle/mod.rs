@@ -19,7 +19,7 @@ use super::aside::{Party, Places};
 use super::state::{Active, Injector};
 use crate::request::evidence::Met;
 use crate::request::{Evidence, FaultState};
-use crate::spec::{FaultType, QualifiedName};
+use crate::spec::QualifiedName;
 
 pub(super) use look::Subject;
 
@@ -27,8 +27,6 @@ pub(super) use look::Subject;
 const AFTER: Duration = Duration::from_secs(3);
 /// The most that lies between two looks.
 const LEAST_OFTEN: Duration = Duration::from_secs(30);
-/// The warning about processes in whose place nobody comes.
-const ALONE: &str = "no new process seen: no supervisor?";
 
 /// Few at a time: each has a program on a device for a second.
 static PLACES: Places =
@@ -100,28 +98,5 @@ impl Idle {
             }
             _ => None,
         }
-    }
-}
-
-/// Why a fault that has met nothing most likely has not.
-pub(super) fn likely(active: &Active) -> Option<&str> {
-    active.idle.as_deref().filter(|_| !active.evidence.is_effect())
-}
-
-/// What there is to say of a fault beside its figures, for people.
-pub(super) fn note(active: &Active) -> Option<String> {
-    let likely = likely(active).map(|why| format!("it has met nothing; the likely reason: {why}"));
-    let words: Vec<_> = [active.warning.clone(), active.note.clone(), likely].into_iter().flatten().collect();
-    if words.is_empty() && active.evidence.recovery().nobody_came_back {
-        return Some(alone(active.fault_type).to_owned());
-    }
-    (!words.is_empty()).then(|| words.join("; "))
-}
-
-/// The warning about what does not come back.
-fn alone(fault_type: FaultType) -> &'static str {
-    match fault_type {
-        FaultType::ServiceRestart => "the service is not active again: `systemctl status` says why",
-        _ => ALONE,
     }
 }

@@ -153,30 +153,31 @@ const fn op(code: u8, to: u8, from: u8, off: i16, imm: i32) -> (u8, u8, u8, i16,
     (code, to, from, off, imm)
 }
 
+// Of an instruction: 64-bit move and sum, load and store of 32 bits, jumps, a call.
+const MOV: u8 = 0xbf;
+const MOV_NUMBER: u8 = 0xb7;
+const ADD_NUMBER: u8 = 0x07;
+const LOAD: u8 = 0x61;
+const STORE: u8 = 0x63;
+const STORE_NUMBER: u8 = 0x62;
+const ATOMIC: u8 = 0xc3;
+const MAP: u8 = 0x18;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+const JUMP_IF: u8 = 0x15;
+const JUMP_UNLESS: u8 = 0x55;
+const JUMP_IF_LEAST: u8 = 0x35;
+const JUMP_IF_LESS: u8 = 0xa5;
+const JUMP_IF_MOST: u8 = 0xb5;
+const LOOKUP: i32 = 1;
+const LOAD_BYTES: i32 = 26;
+/// Of an atomic sum: give back what was there (`BPF_ADD | BPF_FETCH`).
+const FETCH: i32 = 1;
+/// A jump to the end, which is put in below.
+const END: i16 = i16::MAX;
+
 /// The program, which has r6 for the packet, r7 for its slot and r8 for its length.
 fn program(direction: Direction, (counter, frames): (RawFd, RawFd), verdict: i32) -> Vec<bpf_insn> {
-    // Of an instruction: 64-bit move and sum, load and store of 32 bits, jumps, a call.
-    const MOV: u8 = 0xbf;
-    const MOV_NUMBER: u8 = 0xb7;
-    const ADD_NUMBER: u8 = 0x07;
-    const LOAD: u8 = 0x61;
-    const STORE: u8 = 0x63;
-    const STORE_NUMBER: u8 = 0x62;
-    const ATOMIC: u8 = 0xc3;
-    const MAP: u8 = 0x18;
-    const CALL: u8 = 0x85;
-    const EXIT: u8 = 0x95;
-    const JUMP_IF: u8 = 0x15;
-    const JUMP_UNLESS: u8 = 0x55;
-    const JUMP_IF_LEAST: u8 = 0x35;
-    const JUMP_IF_LESS: u8 = 0xa5;
-    const JUMP_IF_MOST: u8 = 0xb5;
-    const LOOKUP: i32 = 1;
-    const LOAD_BYTES: i32 = 26;
-    /// Of an atomic sum: give back what was there (`BPF_ADD | BPF_FETCH`).
-    const FETCH: i32 = 1;
-    /// A jump to the end, which is put in below.
-    const END: i16 = i16::MAX;
     let (most, headers) = (MOST.cast_signed(), HEADERS.cast_signed());
     let facts = i32::try_from(FACTS).unwrap_or_default();
     let way = i32::from(direction == Direction::Egress);
