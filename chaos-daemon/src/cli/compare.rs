@@ -7,6 +7,7 @@ use super::client::Client;
 use super::failure::{FAILED, Failure};
 use super::history;
 use crate::report::compare::{Change, Comparison};
+use crate::server::history::Recorded;
 
 /// The exit codes of `chaosctl compare`.
 pub(super) const EXIT_CODES: &str = "Exit codes:
@@ -29,15 +30,15 @@ pub(super) struct CompareArgs {
 
 /// Asks for both, and compares: text, the same for programs, and the exit code.
 pub(super) async fn carry_out(client: &Client, args: &CompareArgs) -> Result<(String, Value, u8), Failure> {
-    let mut both = Vec::new();
-    for run in [&args.before, &args.after] {
-        let answer = history::run(client, run).await?;
-        both.push(history::recorded(answer).map_err(Failure::Other)?);
-    }
-    let [before, after] = both.as_slice() else {
-        return Err(Failure::Other("there are not two runs".to_owned()));
-    };
-    let found = Comparison::of(before, after);
+    let [before, after] = both(client, [&args.before, &args.after]).await?;
+    let found = Comparison::of(&before, &after);
     let code = if matches!(found.change, Change::Fixed | Change::StillHeld) { 0 } else { FAILED };
     Ok((found.page(), json!(found), code))
+}
+
+/// What is recorded of two runs.
+pub(super) async fn both(client: &Client, [before, after]: [&str; 2]) -> Result<[Recorded; 2], Failure> {
+    let one = history::recorded(history::run(client, before).await?).map_err(Failure::Other)?;
+    let other = history::recorded(history::run(client, after).await?).map_err(Failure::Other)?;
+    Ok([one, other])
 }

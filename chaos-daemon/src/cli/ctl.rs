@@ -20,12 +20,13 @@ use super::compare::{self, CompareArgs};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{self, OfFault, with_files};
-use super::history::{ReportArgs, RunsArgs, StatsArgs};
+use super::history::{RunsArgs, StatsArgs};
 use super::hook::{self, HookCommand};
 use super::hub::{self, HubArgs};
 use super::inject::{InjectArgs, inject};
 use super::mcp_proxy::{self, ProxyArgs, ProxyError};
 use super::policy::{self, PolicyCommand};
+use super::report::{self as reports, ReportArgs};
 use super::runs::{PlanArgs, RunArgs, ShowArgs, object};
 use super::schedule::{self, ScheduleCommand};
 use super::search::{self, SearchArgs};
@@ -141,7 +142,7 @@ pub(super) enum Command {
     /// Show a run: what happened, and when
     #[command(after_help = runs::SHOW_EXIT_CODES)]
     Show(ShowArgs),
-    /// Write a report on a run that has ended
+    /// Write a report on a run that has ended, on two side by side, or on all of an experiment
     Report(ReportArgs),
     /// Show two runs side by side, such as before and after a fix: verdicts, recovery, the worst of each gate, evidence
     #[command(after_help = compare::EXIT_CODES)]
@@ -515,8 +516,7 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
         Command::Compare(args) => Ok(compare::carry_out(client, args).await?.into()),
         Command::Advise(args) => Ok(advise::carry_out(client, args).await?.into()),
         Command::Report(args) => {
-            let answer = history::run(client, &args.run).await?;
-            let (text, answer) = args.write(answer).map_err(Failure::Other)?;
+            let (text, answer) = reports::carry_out(client, args).await?;
             Ok(Done::well(text, answer))
         }
         Command::Stats(args) => {

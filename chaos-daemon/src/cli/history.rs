@@ -15,7 +15,6 @@ use crate::experiment::Verdict;
 use crate::experiment::timeline::Reading;
 use crate::mcp::history::{ListOutput, Listed, RunDetails, StatisticsOutput};
 use crate::mcp::results::{RunOutput, RunningView, StatusOutput, word};
-use crate::report;
 use crate::server::history::score::{Factor, Score};
 use crate::server::history::statistics::{FaultTally, Flaky, Statistics, Tally};
 use crate::server::history::{FOUND_RUNS, MOST_FOUND, Recorded, RunFault};
@@ -226,26 +225,6 @@ fn fault_figures(out: &mut String, tallies: &[FaultTally]) {
     }
 }
 
-/// A report.
-#[derive(Debug, Args)]
-pub(super) struct ReportArgs {
-    /// Handle of the run, or the beginning of it
-    pub(super) run: String,
-    /// What it is written as; journal: what Chaos Toolkit writes of its runs, in JSON
-    #[arg(long, value_enum, default_value = "markdown")]
-    format: Format,
-    /// Where it is written; stdout without it
-    #[arg(long, value_name = "FILE")]
-    output: Option<std::path::PathBuf>,
-}
-
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Format {
-    Markdown,
-    Html,
-    Journal,
-}
-
 /// What is recorded of a run that the daemon has told of.
 pub(super) fn recorded(answer: Answer<RunDetails>) -> Result<Recorded, String> {
     if !answer.read.ended {
@@ -253,28 +232,6 @@ pub(super) fn recorded(answer: Answer<RunDetails>) -> Result<Recorded, String> {
         return Err(format!("run {run} has not ended: chaosctl show --wait {run} waits for that"));
     }
     serde_json::from_value(answer.json).map_err(|error| format!("the daemon's answer on the run: {error}"))
-}
-
-impl ReportArgs {
-    /// The report on the run that the daemon has told of: text, and the same for programs.
-    pub(super) fn write(&self, answer: Answer<RunDetails>) -> Result<(String, Value), String> {
-        let recorded = recorded(answer)?;
-        let (text, value) = match self.format {
-            Format::Markdown => (report::markdown::report(&recorded), None),
-            Format::Html => (report::html::report(&recorded), None),
-            Format::Journal => {
-                let journal = report::journal::report(&recorded);
-                (format!("{journal:#}\n"), Some(journal))
-            }
-        };
-        match &self.output {
-            None => Ok((text.clone(), value.unwrap_or_else(|| json!({"report": text})))),
-            Some(file) => {
-                std::fs::write(file, text).map_err(|error| format!("writing {}: {error}", file.display()))?;
-                Ok((String::new(), json!({"written": file})))
-            }
-        }
-    }
 }
 
 /// The most samples that are shown to people; `--json` has all.

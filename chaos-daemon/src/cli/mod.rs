@@ -24,6 +24,7 @@ mod live;
 mod mcp_proxy;
 mod policy;
 mod progress;
+mod report;
 mod runs;
 mod sample;
 mod schedule;

@@ -107,6 +107,10 @@ impl Sampler for Latency {
         self.check.may_change()
     }
 
+    fn unit(&self) -> &'static str {
+        "ms"
+    }
+
     fn span(&self, limit: Duration) -> Span {
         Span::until(limit)
     }

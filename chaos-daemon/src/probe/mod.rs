@@ -149,6 +149,11 @@ trait Sampler: fmt::Display {
         false
     }
 
+    /// In what it measures; empty for a mere number, or where nobody knows.
+    fn unit(&self) -> &'static str {
+        if self.measures_time() { "ms" } else { "" }
+    }
+
     /// Between which numbers what it measures is, in a sample that may take `limit`.
     fn span(&self, limit: Duration) -> Span {
         if self.measures_time() { Span::until(limit) } else { Span::ANY }
@@ -478,7 +483,12 @@ impl Probe {
         self.check.sampler().span(self.timeout)
     }
 
-    /// The same, for people.
+    /// The unit of what it measures; empty for a mere number, or where nobody knows.
+    pub fn unit(&self) -> &'static str {
+        self.check.sampler().unit()
+    }
+
+    /// Between which numbers that is, for people.
     pub fn measured(&self) -> String {
         let Span { least, most, reached } = self.span();
         match reached {

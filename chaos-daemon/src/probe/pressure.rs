@@ -139,6 +139,10 @@ impl Sampler for Gauge {
         blocking(limit, move || gauge.read()).await.and_then(|read| read).into()
     }
 
+    fn unit(&self) -> &'static str {
+        if self.window() == "total" { "µs" } else { "%" }
+    }
+
     fn span(&self, _: Duration) -> Span {
         if self.window() == "total" { Span::AMOUNT } else { Span::PERCENT }
     }

@@ -93,6 +93,14 @@ impl Sampler for Processes {
         Seen::of_the_daemon()
     }
 
+    fn unit(&self) -> &'static str {
+        match self.measure {
+            Measure::Count | Measure::Descriptors => "",
+            Measure::Youngest | Measure::Oldest => "s",
+            Measure::MemoryMb => "MiB",
+        }
+    }
+
     fn span(&self, _: Duration) -> Span {
         Span::AMOUNT
     }

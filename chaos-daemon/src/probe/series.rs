@@ -250,6 +250,14 @@ impl Sampler for Series {
         self.check.may_change()
     }
 
+    fn unit(&self) -> &'static str {
+        match self.measure {
+            Measure::FailedPercent => "%",
+            Measure::Percentile(_) => "ms",
+            Measure::PerSecond => "/s",
+        }
+    }
+
     fn span(&self, limit: Duration) -> Span {
         match (self.measure, self.pace) {
             (Measure::FailedPercent, _) => Span::PERCENT,

@@ -124,6 +124,10 @@ impl Sampler for Handshake {
     fn host(&self) -> Option<String> {
         self.port.host()
     }
+
+    fn unit(&self) -> &'static str {
+        "days"
+    }
 }
 
 impl fmt::Display for Handshake {

@@ -81,6 +81,13 @@ impl Sampler for Unit {
         Seen::of_the_daemon()
     }
 
+    fn unit(&self) -> &'static str {
+        match self.measure {
+            Measure::Uptime => "s",
+            Measure::Restarts => "",
+        }
+    }
+
     fn span(&self, _: Duration) -> Span {
         Span::AMOUNT
     }

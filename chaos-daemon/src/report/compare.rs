@@ -1,16 +1,24 @@
 //! Two runs side by side, such as before and after a fix: verdicts, recovery, the worst of each gate, and what the faults have met. Pure.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use chaos_search::picture::escaped;
 use serde::Serialize;
 
-use super::verdict;
-use crate::experiment::gate::{Gate, Op, Rule};
-use crate::experiment::role::{Role, Stage};
-use crate::experiment::variables::Nowhere;
-use crate::experiment::{Experiment, Verdict};
+use super::document::{called, understood};
+use super::facts::verdict;
+use super::markdown::{plain, table};
+use super::page;
+use super::story::sentence;
+use super::words::{day, seconds};
+use super::worst::{self, Limit, Worst};
+use crate::experiment::Verdict;
 use crate::server::history::Recorded;
+
+/// What is said of two runs that do not have the same document.
+const OTHER: &str = "The two were not of one document: what differs may be the experiment.";
+/// The longest text of a column in a terminal, in characters.
+const LONGEST_CELL: usize = 44;
 
 /// What two runs say together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -98,6 +106,8 @@ pub struct Side {
     pub mttr_seconds: Option<f64>,
     /// Whether it recovered within its objective.
     pub within_rto: Option<bool>,
+    /// How long recovery may take, as the document says, in seconds.
+    pub rto_seconds: Option<f64>,
 }
 
 /// A gate in both.
@@ -105,23 +115,12 @@ pub struct Side {
 pub struct OfGate {
     /// Its name.
     pub gate: String,
-    /// What is a breach, such as "> 500"; none of one that compares no number, or whose document is not understood here.
+    /// What is a breach, such as "> 500 ms"; none of one that compares no number, or whose document is not understood here.
     pub breach: Option<String>,
     /// The first run.
     pub before: Option<Worst>,
     /// The second.
     pub after: Option<Worst>,
-}
-
-/// The worst that a gate has seen while the method went on.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Worst {
-    /// What was measured at worst, where it is known which way is worse.
-    pub value: Option<f64>,
-    /// How many samples were bad.
-    pub bad: usize,
-    /// How many there are.
-    pub samples: usize,
 }
 
 /// An action in both.
@@ -160,58 +159,122 @@ impl Comparison {
         }
     }
 
-    /// For people.
+    /// For a terminal.
     pub fn page(&self) -> String {
-        let (before, after) = (&self.before, &self.after);
-        let mut out = format!("{}\n", self.change.words());
-        if !self.same_document {
-            out.push_str("the two were not of one document: what differs may be the experiment\n");
-        }
-        let mut row = |what: &str, one: String, other: String| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "  {what:<32}  {one:>20}  {other:>20}");
+        // What is longer than a column stands below.
+        let is_long = |row: &[String; 3]| row.iter().any(|cell| cell.chars().count() > LONGEST_CELL);
+        let (long, rows): (Vec<_>, Vec<_>) = self.rows().into_iter().partition(is_long);
+        let width = |of: fn(&[String; 3]) -> &String, least: usize| {
+            rows.iter().map(|row| of(row).chars().count()).max().unwrap_or_default().max(least)
         };
-        row("", before.run_id.clone(), after.run_id.clone());
-        row("verdict", before.verdict.clone(), after.verdict.clone());
-        let seconds = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2} s"));
-        for (what, one, other) in [
-            ("seen to fail after", before.mttd_seconds, after.mttd_seconds),
-            ("recovered after", before.mttr_seconds, after.mttr_seconds),
-            ("gate to removal", before.gate_reaction_seconds, after.gate_reaction_seconds),
-        ] {
+        let (names, left) = (width(|row| &row[0], 12), width(|row| &row[1], 16));
+        let mut out = format!("{}\n", self.summary());
+        // Writing to a string cannot fail.
+        let [before, after] = self.heads();
+        let _ = writeln!(out, "  {:<names$}  {before:<left$}  {after}", "");
+        for [what, one, other] in &rows {
+            let _ = writeln!(out, "  {what:<names$}  {one:<left$}  {other}");
+        }
+        for [what, one, other] in &long {
+            let _ = writeln!(out, "  {what}\n    before: {one}\n    after:  {other}");
+        }
+        out
+    }
+
+    /// The same as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut out = format!("# {}\n\n{}\n\n", plain(&self.title()), plain(&self.summary()));
+        let [before, after] = self.heads();
+        table(&mut out, &["", &before, &after], &self.cells());
+        out
+    }
+
+    /// The same as a page of HTML that asks for nothing outside of it.
+    pub fn html(&self) -> String {
+        let tone = match self.change {
+            Change::Fixed | Change::StillHeld => "held",
+            Change::Broken | Change::StillBroken => "deviated",
+            Change::NotKnown => "unverified",
+        };
+        let other = if self.same_document { String::new() } else { format!("<p>{OTHER}</p>") };
+        let mut body = format!(
+            "<h1>{}</h1>\n<div class=\"verdict tone {tone}\"><b>{}</b>{other}</div>\n",
+            escaped(&self.title()),
+            escaped(&sentence(self.change.words()))
+        );
+        let [before, after] = self.heads();
+        page::table(&mut body, &[String::new(), before, after], &self.cells());
+        page::page(&format!("{}: two runs", self.after.experiment_name), &body)
+    }
+
+    fn title(&self) -> String {
+        let (before, after) = (&self.before.experiment_name, &self.after.experiment_name);
+        if before == after { before.clone() } else { format!("{before}, then {after}") }
+    }
+
+    /// What it comes to, in a sentence or two.
+    fn summary(&self) -> String {
+        let change = sentence(self.change.words());
+        if self.same_document { change } else { format!("{change} {OTHER}") }
+    }
+
+    fn heads(&self) -> [String; 2] {
+        [&self.before, &self.after].map(|side| day(&side.started_at))
+    }
+
+    fn cells(&self) -> Vec<Vec<String>> {
+        self.rows().into_iter().map(Vec::from).collect()
+    }
+
+    /// What there is to see of both, row by row.
+    fn rows(&self) -> Vec<[String; 3]> {
+        let (before, after) = (&self.before, &self.after);
+        let mut rows = vec![["Verdict".to_owned(), before.verdict.clone(), after.verdict.clone()]];
+        let mut row = |what: String, one: Option<String>, other: Option<String>| {
             if one.is_some() || other.is_some() {
-                row(what, seconds(one), seconds(other));
+                rows.push([what, one.unwrap_or("–".to_owned()), other.unwrap_or("–".to_owned())]);
             }
+        };
+        row("Why".to_owned(), before.error.clone(), after.error.clone());
+        row(
+            "How long".to_owned(),
+            Some(seconds(before.duration_seconds)),
+            Some(seconds(after.duration_seconds)),
+        );
+        let time = |time: Option<f64>| time.map(seconds);
+        row("Seen to fail after".to_owned(), time(before.mttd_seconds), time(after.mttd_seconds));
+        let objective = [before, after].map(|side| side.rto_seconds.map(seconds));
+        let objective = match objective {
+            [Some(one), Some(other)] if one != other => format!(", objective {one}, then {other}"),
+            [one, other] => other.or(one).map(|one| format!(", objective {one}")).unwrap_or_default(),
+        };
+        // The mean of one is that one.
+        if self.recovery.len() != 1 {
+            row(format!("Recovered after{objective}"), time(before.mttr_seconds), time(after.mttr_seconds));
         }
         for OfAction { action, before_seconds, after_seconds } in &self.recovery {
-            row(&format!("recovered from {action:?}"), seconds(*before_seconds), seconds(*after_seconds));
+            row(format!("Recovered from {action:?}{objective}"), time(*before_seconds), time(*after_seconds));
         }
+        row(
+            "Gate to removal".to_owned(),
+            time(before.gate_reaction_seconds),
+            time(after.gate_reaction_seconds),
+        );
         for OfGate { gate, breach, before, after } in &self.gates {
-            let breach = breach.as_ref().map(|breach| format!(" {breach}")).unwrap_or_default();
-            row(&format!("worst of {gate:?}{breach}"), worst(before), worst(after));
+            let breach = breach.as_ref().map(|breach| format!(", breach {breach}")).unwrap_or_default();
+            let worst = |seen: &Option<Worst>| seen.as_ref().map(Worst::short);
+            row(format!("Worst of {gate:?}{breach}"), worst(before), worst(after));
         }
         for OfFault { fault, before, after } in &self.evidence {
             let met = |met: &Option<Vec<String>>| match met.as_deref() {
                 None => "not injected".to_owned(),
-                Some([]) => "met nobody".to_owned(),
+                Some([]) => "nothing is recorded".to_owned(),
                 Some(lines) => lines.join("; "),
             };
-            row(&format!("fault {fault}"), met(before), met(after));
+            row(format!("Met by {fault:?}"), Some(met(before)), Some(met(after)));
         }
-        for Side { run_id, error, .. } in [before, after] {
-            if let Some(error) = error {
-                let _ = writeln!(out, "{run_id}: {error}");
-            }
-        }
-        out
-    }
-}
-
-fn worst(seen: &Option<Worst>) -> String {
-    match seen {
-        None => "-".to_owned(),
-        Some(Worst { value: Some(value), bad, samples }) => format!("{value} ({bad}/{samples} bad)"),
-        Some(Worst { value: None, bad, samples }) => format!("{bad}/{samples} bad"),
+        row("Run".to_owned(), Some(before.run_id.clone()), Some(after.run_id.clone()));
+        rows
     }
 }
 
@@ -229,62 +292,34 @@ impl Side {
             mttd_seconds: recovery.and_then(|it| it.mttd_seconds),
             mttr_seconds: recovery.and_then(|it| it.mttr_seconds),
             within_rto: recovery.and_then(|it| it.within_rto),
+            rto_seconds: recovery.and_then(|it| it.rto_seconds),
         }
     }
 }
 
-/// The gates of a document that compare numbers.
-fn rules(recorded: &Recorded) -> Vec<(String, Op, f64)> {
-    let document = recorded.document.as_ref();
-    // One that needs a secret is not understood without it.
-    let experiment = document.and_then(|document| Experiment::parse(document, &Nowhere).ok());
-    let of_gate = |gate: &Gate| match gate.rule {
-        Rule::Compare { op, value, .. } => Some((gate.name.clone(), op, value)),
-        Rule::Tolerance(_) => None,
-    };
-    experiment.iter().flat_map(|it| &it.guardrails.gates).filter_map(of_gate).collect()
-}
-
 fn gates(before: &Recorded, after: &Recorded) -> Vec<OfGate> {
-    let of_gates = [before, after].into_iter().flat_map(|run| &run.samples);
-    let names: BTreeSet<_> =
-        of_gates.filter(|sample| sample.role == Role::Gate).map(|sample| &sample.probe).collect();
-    let (first, second) = (rules(before), rules(after));
-    let find = |rules: &[(String, Op, f64)], name: &String| {
-        rules.iter().find(|(gate, ..)| gate == name).map(|(_, op, value)| (*op, *value))
-    };
-    let gate = |name: &String| {
-        let (one, other) = (find(&first, name), find(&second, name));
-        let told = |(op, value): (Op, f64)| format!("{op} {value}");
-        let breach = match (one.map(told), other.map(told)) {
+    let (first, second) = (understood(before), understood(after));
+    let mut names = worst::gates(before, first.as_ref());
+    for gate in worst::gates(after, second.as_ref()) {
+        if !names.contains(&gate) {
+            names.push(gate);
+        }
+    }
+    let gate = |name: &str| {
+        let (one, other) = (Limit::named(first.as_ref(), name), Limit::named(second.as_ref(), name));
+        let breach = match (one.as_ref().map(Limit::breach), other.as_ref().map(Limit::breach)) {
             (Some(one), Some(other)) if one != other => Some(format!("{one}, then {other}")),
             (one, other) => other.or(one),
         };
-        let either = one.or(other).map(|(op, _)| op);
         OfGate {
-            gate: name.clone(),
+            gate: name.to_owned(),
             breach,
-            before: worst_of(before, name, one.map(|(op, _)| op).or(either)),
-            after: worst_of(after, name, other.map(|(op, _)| op).or(either)),
+            before: Worst::of(before, name, one.as_ref().or(other.as_ref())),
+            after: Worst::of(after, name, other.as_ref().or(one.as_ref())),
         }
     };
-    names.into_iter().map(gate).collect()
-}
-
-/// What a gate has seen in a run from its method on; none if it was not sampled there.
-fn worst_of(recorded: &Recorded, gate: &str, op: Option<Op>) -> Option<Worst> {
-    let of_it: Vec<_> = recorded
-        .samples
-        .iter()
-        .filter(|sample| sample.role == Role::Gate && sample.stage != Stage::Before && sample.probe == gate)
-        .collect();
-    let values = of_it.iter().filter_map(|sample| sample.value);
-    let value = op.and_then(|op| match op {
-        Op::Gt | Op::Gte => values.reduce(f64::max),
-        Op::Lt | Op::Lte => values.reduce(f64::min),
-    });
-    let bad = of_it.iter().filter(|sample| !sample.met).count();
-    (!of_it.is_empty()).then_some(Worst { value, bad, samples: of_it.len() })
+    let seen = |gate: &OfGate| gate.before.is_some() || gate.after.is_some();
+    names.into_iter().map(gate).filter(seen).collect()
 }
 
 fn recovery(before: &Recorded, after: &Recorded) -> Vec<OfAction> {
@@ -308,14 +343,23 @@ fn recovery(before: &Recorded, after: &Recorded) -> Vec<OfAction> {
     names.into_iter().map(action).collect()
 }
 
+/// By the names of the actions: those of faults may be of one run.
 fn evidence(before: &Recorded, after: &Recorded) -> Vec<OfFault> {
-    let names: BTreeSet<_> = before.faults.iter().chain(&after.faults).map(|fault| &fault.name).collect();
-    let met = |run: &Recorded, name: &String| {
-        let fault = run.faults.iter().find(|fault| fault.name == *name)?;
+    let mut names: Vec<&str> = Vec::new();
+    for (run, fault) in
+        [before, after].into_iter().flat_map(|run| run.faults.iter().map(move |fault| (run, fault)))
+    {
+        let name = called(run, &fault.name);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let met = |run: &Recorded, name: &str| {
+        let fault = run.faults.iter().find(|fault| called(run, &fault.name) == name)?;
         (fault.injected != Some(false)).then(|| fault.met())
     };
     let fault =
-        |name: &String| OfFault { fault: name.clone(), before: met(before, name), after: met(after, name) };
+        |name: &str| OfFault { fault: name.to_owned(), before: met(before, name), after: met(after, name) };
     names.into_iter().map(fault).collect()
 }
 

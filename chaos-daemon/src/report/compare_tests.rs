@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::experiment::Recovery;
 use crate::experiment::recovery::Incident;
+use crate::experiment::role::{Role, Stage};
 use crate::experiment::timeline::Reading;
 use crate::request::Evidence;
 use crate::request::evidence::Met;
@@ -92,17 +93,29 @@ fn what_broke_and_holds_is_fixed_with_the_worst_of_each_gate_the_recovery_and_wh
     let found = Comparison::of(&before, &after);
     assert_eq!((found.change, found.same_document), (Change::Fixed, true));
     let slow = &found.gates[0];
-    assert_eq!((slow.gate.as_str(), slow.breach.as_deref()), ("slow", Some("> 500")));
-    assert_eq!(slow.before, Some(Worst { value: Some(800.0), bad: 1, samples: 2 }));
-    assert_eq!(slow.after, Some(Worst { value: Some(310.0), bad: 0, samples: 2 }));
+    assert_eq!((slow.gate.as_str(), slow.breach.as_deref()), ("slow", Some("> 500 ms")));
+    assert_eq!(
+        slow.before,
+        Some(Worst { value: Some(800.0), unit: "ms", bad: 1, without_data: 0, samples: 2 })
+    );
+    assert_eq!(
+        slow.after,
+        Some(Worst { value: Some(310.0), unit: "ms", bad: 0, without_data: 0, samples: 2 })
+    );
     // Of a tolerance nobody knows which number is worse.
     assert_eq!((found.gates[1].breach.as_ref(), found.gates[1].after.as_ref().unwrap().value), (None, None));
     let recovery = OfAction { action: "cut".into(), before_seconds: None, after_seconds: Some(2.5) };
     assert_eq!(found.recovery, [recovery]);
     assert!(found.evidence[0].before.as_ref().is_some_and(|met| met[0].contains('7')), "{found:?}");
     let page = found.page();
-    for words in ["it broke, and holds now", "> 500", "800 (1/2 bad)", "310 (0/2 bad)", "2.50 s", "a1: gate"]
-    {
+    for words in [
+        "It broke, and holds now.",
+        "Worst of \"slow\", breach > 500 ms",
+        "800 ms (1 of 2 bad)",
+        "310 ms (0 of 2 bad)",
+        "2.5 s",
+        "gate \"slow\" was breached",
+    ] {
         assert!(page.contains(words), "{words}: {page}");
     }
     let told = serde_json::to_value(&found).unwrap();
@@ -132,7 +145,39 @@ fn two_documents_are_told_apart_with_the_limits_of_both() {
     after.faults.clear();
     let found = Comparison::of(&before, &after);
     assert!(!found.same_document && found.page().contains("not of one document"));
-    assert_eq!(found.gates[0].breach.as_deref(), Some("> 500, then > 300"));
+    assert_eq!(found.gates[0].breach.as_deref(), Some("> 500 ms, then > 300 ms"));
     assert_eq!(found.evidence[0].after, None);
     assert!(found.page().contains("not injected"));
+}
+
+#[test]
+fn markdown_and_html_have_the_rows_of_the_terminal_and_nothing_of_others_is_mark_up() {
+    let nasty = "<script>alert(1)</script>|`x`";
+    let named = |mut run: Recorded| {
+        run.run.experiment_name = nasty.into();
+        run.run.error = Some(nasty.into());
+        run.faults[0].name = nasty.into();
+        run
+    };
+    let (before, after) =
+        (run("a1", Verdict::Tripped, None, 800.0), run("b2", Verdict::Held, Some(2.5), 310.0));
+    let found = Comparison::of(&named(before), &named(after));
+    let (markdown, html) = (found.markdown(), found.html());
+    assert!(!markdown.contains('<') && !html.contains("<script"), "{markdown} {html}");
+    for row in markdown.lines().filter(|line| line.starts_with('|')) {
+        assert_eq!(row.replace("\\|", "").matches('|').count(), 4, "{row}");
+    }
+    for told in ["800 ms (1 of 2 bad)", "It broke, and holds now."] {
+        assert!(markdown.contains(told) && html.contains(told), "{told}");
+    }
+    assert!(html.contains("verdict tone held"), "{html}");
+}
+
+#[test]
+fn faults_of_two_runs_are_one_by_the_name_of_their_action_whatever_the_daemon_called_them() {
+    let (before, mut after) = (run("a1", Verdict::Held, None, 400.0), run("b2", Verdict::Held, None, 250.0));
+    after.faults[0].name = "slow--1.77e2".into();
+    let found = Comparison::of(&before, &after);
+    assert_eq!(found.evidence.len(), 1, "{found:?}");
+    assert_eq!((found.evidence[0].fault.as_str(), found.evidence[0].after.is_some()), ("cut", true));
 }

@@ -5,103 +5,136 @@ use std::fmt::Write as _;
 use chaos_search::picture::escaped;
 
 use super::chart::chart;
-use super::document::called;
-use super::{paragraph, place, verdict, word};
+use super::document::text;
+use super::facts::verdict;
+use super::page::{page, table};
+use super::paragraph::told;
+use super::steps::{Step, Tone, steps};
+use super::story::{Story, sentence};
 use crate::server::history::Recorded;
-use crate::server::history::score::score;
 
-/// The most samples in the table.
-const SHOWN_SAMPLES: usize = 200;
-
-const STYLE: &str = "\
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; background: #fff; overflow-wrap: anywhere }
-h1 small { font-weight: normal; color: #57606a }
-table { border-collapse: collapse; width: 100%; font-size: 14px }
-th, td { text-align: left; vertical-align: top; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #d8dee4 }
-th { overflow-wrap: normal }
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif }
-svg .row { fill: #f0f2f4 } svg .fault { fill: #8250df } svg .met { fill: #2da44e } svg .unmet { fill: #cf222e } svg .blind { fill: #8c959f }
-svg .breach { stroke: #cf222e; stroke-width: 2; stroke-dasharray: 4 3 } svg .time { fill: #57606a }
-.legend { color: #57606a; font-size: 13px } .legend b { font-weight: normal; margin-right: 1.2em }
-.legend b::before { content: \"\"; display: inline-block; width: .8em; height: .8em; margin-right: .4em }
-.legend .fault::before { background: #8250df } .legend .met::before { background: #2da44e } .legend .unmet::before { background: #cf222e }
-.legend .blind::before { background: #8c959f }
-";
-
-/// What the colours of the chart mean.
-const LEGEND: &str = "<p class=\"legend\"><b class=\"fault\">fault active</b><b class=\"met\">as it should be</b>\
-                      <b class=\"unmet\">not as it should be</b><b class=\"blind\">no data</b>dashed: a gate was breached</p>\n";
+/// The most rows of what happened.
+const MOST_STEPS: usize = 200;
+/// The longest document that is shown, in bytes.
+const LONGEST_DOCUMENT: usize = 64 << 10;
 
 /// The report on a run.
 pub fn report(recorded: &Recorded) -> String {
-    let run = &recorded.run;
-    let name = escaped(&run.experiment_name);
-    // Writing to a string cannot fail.
-    let mut out = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{name}: {verdict}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <h1>{name} <small>{verdict}</small></h1>\n<p>{}</p>\n<h2>Timeline</h2>\n{}{LEGEND}",
-        escaped(&paragraph(recorded)),
-        chart(recorded),
-        verdict = verdict(recorded),
-    );
-    if let Some(score) = score(recorded) {
-        let _ = writeln!(out, "<h2>Resiliency score: {}</h2>", score.score);
-        let rows = score.factors.iter().map(|factor| {
-            let passed = match factor.ran {
-                true => format!("{:.0} %", factor.probe_success_percent),
-                false => "not injected".to_owned(),
-            };
-            [
-                called(recorded, &factor.fault).to_owned(),
-                factor.fault_type.clone(),
-                factor.weight.to_string(),
-                passed,
-            ]
-        });
-        table(&mut out, ["fault", "type", "weight", "probes passed"], rows);
-        let rows = score.probes.iter().map(|probe| {
-            let passed = if probe.passed { "yes" } else { "no" };
-            [probe.probe.clone(), passed.to_owned(), format!("{} of {}", probe.met, probe.samples)]
-        });
-        table(&mut out, ["probe", "passed", "samples met"], rows);
+    let story = Story::of(recorded);
+    let mut out = String::new();
+    top(&mut out, &story);
+    let _ = writeln!(out, "<p class=\"story\">{}</p>", escaped(&told(&story)));
+    if !recorded.samples.is_empty() || !recorded.events.is_empty() {
+        let _ = write!(out, "<h2>Over time</h2>\n{}", chart(&story));
     }
-    out.push_str("<h2>What happened</h2>\n");
-    let rows = recorded.events.iter().map(|event| {
-        [
-            format!("{:.3}", event.at_seconds),
-            event.time.clone(),
-            word(event.kind).to_owned(),
-            called(recorded, &event.subject).to_owned(),
-            event.detail.clone(),
-        ]
-    });
-    table(&mut out, ["seconds", "wall clock (UTC)", "what", "of", "detail"], rows);
-    let unmet: Vec<_> = recorded.samples.iter().filter(|sample| !sample.met).collect();
-    let _ = writeln!(out, "<h2>Samples out of bounds: {} of {}</h2>", unmet.len(), recorded.samples.len());
-    let rows = unmet.iter().take(SHOWN_SAMPLES).map(|sample| {
-        [format!("{:.3}", sample.at_seconds), sample.probe.clone(), place(sample), sample.detail.clone()]
-    });
-    table(&mut out, ["seconds", "probe", "of", "what was seen"], rows);
-    if unmet.len() > SHOWN_SAMPLES {
-        let _ = writeln!(out, "<p>The first {SHOWN_SAMPLES} of them.</p>");
+    happened(&mut out, &steps(&story));
+    for (title, items) in [("Findings", story.findings()), ("What to do next", story.next())] {
+        if !items.is_empty() {
+            let items: String =
+                items.iter().map(|item| format!("<li>{}</li>\n", escaped(&sentence(item)))).collect();
+            let _ = write!(out, "<h2>{title}</h2>\n<ul>\n{items}</ul>\n");
+        }
     }
-    out.push_str("</body>\n</html>\n");
-    out
+    fold(&mut out, &story);
+    page(&format!("{}: {}", recorded.run.experiment_name, verdict(recorded)), &out)
 }
 
-fn table<const N: usize>(out: &mut String, head: [&str; N], rows: impl Iterator<Item = [String; N]>) {
-    let cells = |tag: &str, row: &[String; N]| -> String {
-        row.iter().map(|cell| format!("<{tag}>{}</{tag}>", escaped(cell))).collect()
-    };
-    let mut rows = rows.peekable();
-    if rows.peek().is_none() {
-        return;
+/// The name, the verdict, and the table of facts.
+fn top(out: &mut String, story: &Story<'_>) {
+    let run = &story.recorded.run;
+    let (word, meaning) = story.verdict();
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "<h1>{}</h1>", escaped(&run.experiment_name));
+    if let Some(description) = text(story.recorded, "description") {
+        let _ = writeln!(out, "<p class=\"lead\">{}</p>", escaped(description));
     }
-    let _ = writeln!(out, "<table>\n<tr>{}</tr>", cells("th", &head.map(str::to_owned)));
-    for row in rows {
-        let _ = writeln!(out, "<tr>{}</tr>", cells("td", &row));
+    let why = run.error.as_ref().map(|error| format!("<p>{}</p>", escaped(&sentence(error))));
+    let _ = writeln!(
+        out,
+        "<div class=\"verdict tone {}\"><b>{word}</b><span>{meaning}</span>{}</div>\n<table class=\"facts\">",
+        class(verdict(story.recorded)),
+        why.unwrap_or_default()
+    );
+    let rows = story.rows();
+    for (at, (label, told)) in rows.iter().enumerate() {
+        let same = at > 0 && rows[at - 1].0 == *label;
+        let more = rows.get(at + 1).is_some_and(|next| next.0 == *label);
+        let class = match (same, more) {
+            (true, true) => " class=\"same more\"",
+            (true, false) => " class=\"same\"",
+            (false, true) => " class=\"more\"",
+            (false, false) => "",
+        };
+        let label = if same { "" } else { label };
+        let _ = writeln!(out, "<tr{class}><th scope=\"row\">{label}</th><td>{}</td></tr>", escaped(told));
     }
     out.push_str("</table>\n");
+}
+
+/// A verdict as the name of a class.
+pub(super) fn class(verdict: &str) -> String {
+    verdict.replace(' ', "-")
+}
+
+fn happened(out: &mut String, steps: &[Step]) {
+    if steps.is_empty() {
+        return;
+    }
+    out.push_str(
+        "<h2>What happened</h2>\n<table class=\"steps\">\n<tr><th class=\"at\">after</th><th class=\"clock\">UTC</th><th>what</th>\
+         <th>detail</th></tr>\n",
+    );
+    for Step { at, clock, tone, what, detail } in steps.iter().take(MOST_STEPS) {
+        let tone = match tone {
+            Tone::Plain => "",
+            Tone::Fault => " fault",
+            Tone::Good => " good",
+            Tone::Bad => " bad",
+        };
+        let _ = writeln!(
+            out,
+            "<tr><td class=\"at\">{at:.2} s</td><td class=\"clock\">{}</td><td class=\"what{tone}\">{}</td><td>{}</td></tr>",
+            escaped(clock),
+            escaped(what),
+            escaped(detail)
+        );
+    }
+    out.push_str("</table>\n");
+    if steps.len() > MOST_STEPS {
+        let _ = writeln!(out, "<p class=\"soft\">And {} more rows.</p>", steps.len() - MOST_STEPS);
+    }
+}
+
+/// What only programs need: handles, digests, names inside the daemon, and the document.
+fn fold(out: &mut String, story: &Story<'_>) {
+    let recorded = story.recorded;
+    out.push_str("<details>\n<summary>For programs: handle, digests, names inside the daemon, the document</summary>\n");
+    table(out, &["what".to_owned(), "value".to_owned()], &identifiers(recorded));
+    if let Some(document) = &recorded.document {
+        let text = serde_json::to_string_pretty(document).unwrap_or_default();
+        match text.len() <= LONGEST_DOCUMENT {
+            true => {
+                // It has lines, each of which is escaped.
+                let lines: Vec<_> = text.lines().map(escaped).collect();
+                let _ = writeln!(out, "<pre>{}</pre>", lines.join("\n"));
+            }
+            false => {
+                out.push_str("<p>The document is too long for a report: chaosctl --json show has it.</p>\n")
+            }
+        }
+    }
+    out.push_str("</details>\n");
+}
+
+/// What a run and its faults are known by.
+pub(super) fn identifiers(recorded: &Recorded) -> Vec<Vec<String>> {
+    let mut rows = vec![vec!["run".to_owned(), recorded.run.run_id.clone()]];
+    rows.extend(recorded.digest.iter().map(|digest| vec!["document".to_owned(), digest.clone()]));
+    rows.extend(
+        recorded.staged.iter().map(|digest| vec!["document without stages".to_owned(), digest.clone()]),
+    );
+    for fault in &recorded.faults {
+        rows.push(vec![format!("fault {}", fault.name), format!("{} at {}", fault.fault_type, fault.target)]);
+    }
+    rows
 }

@@ -2,22 +2,31 @@
 
 use serde_json::json;
 
+use super::story::Story;
 use super::*;
 use crate::experiment::alert::Alarm;
 use crate::experiment::recovery::Incident;
-use crate::experiment::role::Stages;
+use crate::experiment::role::{Role, Stage, Stages};
+use crate::experiment::timeline::{Kind, Occurrence, Reading};
 use crate::experiment::{Recovery, Verdict};
 use crate::request::Evidence;
 use crate::request::evidence::Met;
-use crate::server::history::{ExperimentResult, RunFault};
+use crate::server::history::{ExperimentResult, Recorded, RunFault};
 use crate::spec::FaultType;
 
-fn event(at_seconds: f64, kind: Kind, subject: &str, detail: &str) -> Occurrence {
+pub(super) fn event(at_seconds: f64, kind: Kind, subject: &str, detail: &str) -> Occurrence {
     let time = format!("2026-02-05T10:00:{at_seconds:06.3}Z");
     Occurrence { at_seconds, time, kind, subject: subject.into(), detail: detail.into() }
 }
 
-fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, detail: &str) -> Reading {
+pub(super) fn sample(
+    at_seconds: f64,
+    probe: &str,
+    role: Role,
+    stage: Stage,
+    met: bool,
+    detail: &str,
+) -> Reading {
     Reading {
         at_seconds,
         time: format!("2026-02-05T10:00:{at_seconds:06.3}Z"),
@@ -34,7 +43,7 @@ fn sample(at_seconds: f64, probe: &str, role: Role, stage: Stage, met: bool, det
 }
 
 /// A run in which a gate was breached, and in which everything that has a name has a bad one.
-fn tripped(bad: &str) -> Recorded {
+pub(super) fn tripped(bad: &str) -> Recorded {
     let document = json!({"title": bad, "steady-state-hypothesis": {"title": "up", "probes": [{"type": "probe", "name": bad, "tolerance": 200}]}});
     Recorded {
         owner: None,
@@ -98,30 +107,37 @@ const NASTY: &str =
 fn the_facts_are_told_in_order_with_their_times() {
     let text = paragraph(&tripped("fast"));
     for fact in [
-        "The experiment \"fast\" began at 2026-02-05T10:00:00.000Z and ended 12.0 s later with the verdict tripped (run 4f1c).",
+        "The experiment \"fast\" began on 5 February 2026, 10:00:00 UTC and ended 12 s later with the verdict tripped.",
         "It was run at stage 25 % of its blast radius.",
-        "The fault slow.1 (latency at {\"interface\":\"fast\"}) was active from 1.0 s to 5.5 s (packets: 9 matched, 7 affected, \
-         0 protected).",
-        "The first sample out of bounds was of \"fast\" at 3.0 s, 2.0 s after the first fault was active: fast.",
-        "At 5.0 s gate fast was breached: fast; every fault was removed 0.043 s after",
+        "\"slow.1\" (latency, interface fast, for 60 s) was active from 1 s to 5.5 s (packets: 9 matched, 7 affected, 0 protected).",
+        "The first sample out of bounds was of \"fast\" at 3 s, 2 s after the first fault was active: fast.",
+        "At 5 s gate fast was breached: fast; every fault was removed 43 ms after",
         "The steady state was met 2.5 s after the last fault was removed.",
-        "Evidence: 7 samples, 10 events, document d1.",
-        "Next: stage 25 % is due again.",
+        "Evidence: 7 samples, 10 events.",
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");
     }
 }
 
 #[test]
-fn who_has_started_a_run_is_told_where_it_is_recorded() {
+fn whose_a_run_is_and_who_has_begun_it_is_told_where_it_is_recorded() {
     let mut recorded = tripped("fast");
-    assert!(!paragraph(&recorded).contains("It was started"));
-    recorded.events.insert(0, Occurrence::started("2026-02-05T10:00:00.000Z", "uid 1000, pid 4711"));
-    for text in [paragraph(&recorded), markdown::report(&recorded), html::report(&recorded)] {
-        assert!(
-            text.contains("(run 4f1c). It was started by uid 1000, pid 4711. It was run at stage"),
-            "{text}"
-        );
+    let who = |recorded: &Recorded| {
+        Story::of(recorded).rows().into_iter().find(|(label, _)| *label == "Who").map(|(_, who)| who)
+    };
+    assert_eq!(who(&recorded), None);
+    recorded.owner = Some("uid 1000".into());
+    assert_eq!(who(&recorded).unwrap(), "uid 1000");
+    for (by, expected) in [
+        ("uid 1000, pid 4711", "uid 1000, pid 4711"),
+        ("schedule office", "uid 1000, begun by schedule office"),
+    ] {
+        let mut recorded = recorded.clone();
+        recorded.events.insert(0, Occurrence::started("2026-02-05T10:00:00.000Z", by));
+        assert_eq!(who(&recorded).unwrap(), expected);
+        for text in [markdown::report(&recorded), html::report(&recorded)] {
+            assert!(text.contains(expected), "{text}");
+        }
     }
 }
 
@@ -150,15 +166,18 @@ fn recovery_is_told_of_each_action_that_made_an_outage() {
     };
     let mut recorded = tripped("fast");
     let incidents = vec![incident("kill", Some(1.5)), incident("kill again", None)];
-    recorded.run.recovery = Some(Recovery { incidents, ..Recovery::default() });
+    recorded.run.recovery = Some(Recovery { incidents, rto_seconds: Some(1.0), ..Recovery::default() });
     let text = paragraph(&recorded);
     assert!(
         text.contains(
-            "\"kill\" the system was seen to fail 0.25 s after it was asked for, and to recover 1.50 s after"
+            "Of \"kill\": seen to fail after 250 ms, recovered after 1.5 s, objective 1 s: missed."
         ),
         "{text}"
     );
-    assert!(text.contains("and to recover at no time that was seen."), "{text}");
+    assert!(
+        text.contains("Of \"kill again\": seen to fail after 250 ms, not seen to recover, objective 1 s."),
+        "{text}"
+    );
 }
 
 #[test]
@@ -177,11 +196,12 @@ fn every_alert_is_told_of_with_what_was_found() {
         alarm("disk", None, None, Some("P1: it did not fire")),
     ];
     recorded.run.recovery = Some(Recovery { alerts, ..Recovery::default() });
-    let text = paragraph(&recorded);
+    let text = html::report(&recorded).replace("&quot;", "\"");
     for fact in [
-        "The alert \"pool\" fired 3.25 s after \"kill\" was asked for, and was gone 1.50 s after the last fault was removed.",
-        "The alert \"node\" fired 3.00 s after \"kill\" was asked for, and was gone before the last fault was removed.",
-        "The alert \"disk\" was not seen to fire. Finding P1: it did not fire.",
+        "pool: fired 3.25 s after \"kill\", gone 1.5 s after the last fault was removed<",
+        "node: fired 3 s after \"kill\", gone before the last fault was removed<",
+        "disk: not seen to fire<",
+        "<li>P1: it did not fire.</li>",
     ] {
         assert!(text.contains(fact), "{fact}\n{text}");
     }
@@ -192,26 +212,48 @@ fn a_run_of_which_little_is_known_has_a_report_too() {
     let run = ExperimentResult { experiment_name: "old".into(), ..ExperimentResult::default() };
     let recorded = Recorded { run, ..Recorded::default() };
     assert!(paragraph(&recorded).contains("No sample is recorded."));
-    assert!(markdown::report(&recorded).starts_with("# old: no success\n"));
+    assert!(markdown::report(&recorded).starts_with("# old\n\n**No success.**"));
     assert!(html::report(&recorded).ends_with("</html>\n"));
     assert_eq!(journal::report(&recorded)["steady_states"]["before"], serde_json::Value::Null);
 }
 
 #[test]
-fn markdown_has_a_table_of_what_happened_and_no_mark_up_of_others() {
+fn markdown_has_tables_and_no_mark_up_of_others() {
     let text = markdown::report(&tripped("fast"));
-    assert!(text.contains("| 5.500 | 2026-02-05T10:00:05.500Z | removed | slow.1 |\n"), "{text}");
-    assert!(text.contains("## Resiliency score: 50\n"), "{text}");
-    assert!(text.contains("## Samples out of bounds: 2 of 5\n"), "{text}");
+    assert!(text.contains("**Tripped.** A gate was breached"), "{text}");
+    assert!(text.contains("| 5.50 s | 10:00:05 | slow.1: removed"), "{text}");
+    assert!(text.contains("50 of 100: 1 of 2 probes passed"), "{text}");
     let text = markdown::report(&tripped(NASTY));
+    // But for what is ours: the fold at the end.
+    let others = text.replace("<details>", "").replace("</details>", "");
+    let others = others.replace("<summary>", "").replace("</summary>", "");
     assert!(
-        !text.contains('<') && !text.replace("\\]", "").contains("](") && !text.contains("\n# x"),
+        !others.contains('<') && !others.replace("\\]", "").contains("](") && !others.contains("\n# x"),
         "{text}"
     );
     // As many cells in each row as the table has columns.
     for row in text.lines().filter(|line| line.starts_with("| ")) {
         let bars = row.replace("\\|", "").matches('|').count();
-        assert!((4..=5).contains(&bars), "{row}");
+        assert!(bars == 3 || bars == 5, "{row}");
+    }
+}
+
+#[test]
+fn text_of_others_is_left_to_be_read_where_it_means_nothing_and_is_escaped_where_it_would() {
+    for (text, expected) in [
+        ("process_kill of a & b", "process_kill of a & b"),
+        ("_x_ *y* `z` ~~w~~", "\\_x\\_ \\*y\\* \\`z\\` \\~\\~w\\~\\~"),
+        ("&lt;b&gt; &#60;", "&amp;lt;b&amp;gt; &amp;#60;"),
+        ("<b>1 < 2 <3</b>", "&lt;b>1 < 2 <3&lt;/b>"),
+        ("[a](b) ![c](d) | e", "\\[a\\](b) !\\[c\\](d) \\| e"),
+        ("> 500", "\\> 500"),
+        ("# x\n# y", "\\# x # y"),
+        ("<\u{0}b>&\u{0}lt;", "&lt;b>&amp;lt;"),
+        ("1. x", "1\\. x"),
+        ("5.50 s", "5.50 s"),
+        ("- x", "\\- x"),
+    ] {
+        assert_eq!(markdown::plain(text), expected);
     }
 }
 
@@ -247,7 +289,7 @@ fn html_stands_for_itself_and_what_others_wrote_is_only_text() {
     for never in ["script", "img", "link", "iframe", "a", "object"] {
         assert!(!tags.contains(&never.to_owned()), "{never}");
     }
-    for always in ["svg", "rect", "line", "table", "h1"] {
+    for always in ["svg", "rect", "line", "table", "h1", "details"] {
         assert!(tags.contains(&always.to_owned()), "{always}");
     }
     assert_eq!(tags, self::tags(&html::report(&tripped("fast"))), "as many tags whatever the names are");
@@ -259,39 +301,6 @@ fn html_stands_for_itself_and_what_others_wrote_is_only_text() {
         assert!(!html.contains(asking), "{asking}");
     }
     assert!(html.contains("default-src 'none'"));
-}
-
-#[test]
-fn the_chart_has_a_row_for_each_fault_probe_and_gate_with_what_they_did_in_time() {
-    let chart = chart::chart(&tripped("fast"));
-    assert_eq!(chart.matches("class=\"row\"").count(), 3, "{chart}");
-    // From 1.0 s to 5.5 s of 12.0 s, of 720 from 200 on.
-    assert!(chart.contains("<rect class=\"fault\" x=\"260.0\" y=\"4.0\" width=\"270.0\""), "{chart}");
-    assert!(chart.contains("<line class=\"breach\" x1=\"500.0\""), "{chart}");
-    // Each from its question to its answer: of the two seconds between them nothing is known.
-    assert!(chart.contains("<rect class=\"unmet\" x=\"365.0\" y=\"52.0\" width=\"15.0\""), "{chart}");
-    assert_eq!(chart.matches("class=\"unmet\"").count(), 2, "{chart}");
-}
-
-#[test]
-fn a_probe_has_one_row_whatever_it_was_sampled_for_and_samples_without_data_are_neither_good_nor_bad() {
-    let mut recorded = tripped("fast");
-    recorded.samples = vec![
-        sample(0.5, "up", Role::SteadyState, Stage::Before, true, "connected"),
-        sample(2.0, "up", Role::Recovery, Stage::During, false, "refused"),
-        Reading { no_data: true, ..sample(3.0, "p95", Role::Gate, Stage::During, true, "late") },
-        sample(9.0, "up", Role::SteadyState, Stage::After, true, "connected"),
-    ];
-    let chart = chart::chart(&recorded);
-    assert_eq!(chart.matches("class=\"row\"").count(), 3, "the fault, up, and the gate: {chart}");
-    for (class, count) in [("met", 2), ("unmet", 1), ("blind", 1)] {
-        assert_eq!(chart.matches(&format!("class=\"{class}\"")).count(), count, "{class}: {chart}");
-    }
-    assert!(
-        paragraph(&recorded).contains("The gate p95 never had data in 1 samples"),
-        "{}",
-        paragraph(&recorded)
-    );
 }
 
 #[test]
@@ -315,18 +324,17 @@ fn an_action_has_its_own_name_and_provider_everywhere_and_the_host_is_named() {
     let activity = &journal["run"][0]["activity"];
     assert_eq!((&activity["name"], &activity["provider"]), (&json!("slow database"), &provider));
     assert_eq!(journal["rollbacks"][0]["activity"]["name"], "remove slow database");
-    for text in [paragraph(&recorded), markdown::report(&recorded), html::report(&recorded)] {
+    for text in [markdown::report(&recorded), html::report(&recorded)] {
         for told in [
             "slow database",
             "db1.example.org",
             "The shop stands a slow database.",
-            "The fault slow database (latency at",
+            "slow database: latency,",
         ] {
             assert!(text.contains(told), "{told}: {text}");
         }
-    }
-    for text in [markdown::report(&recorded), html::report(&recorded)] {
-        assert!(!text.contains("slow.1"), "{text}");
+        let (seen, _) = text.split_once("<details>").unwrap();
+        assert!(!seen.contains("slow.1"), "{text}");
     }
     // Where the document has other faults than the run, nobody guesses.
     recorded.document.as_mut().unwrap()["method"] = json!([]);
@@ -343,10 +351,10 @@ fn of_a_run_that_broke_off_it_is_said_what_is_known_and_never_what_is_not() {
         paragraph(&recorded)
     };
     for (events, said) in [
-        (0, "The fault slow.1 (latency at {\"interface\":\"fast\"}) is not known to have been injected"),
+        (0, "\"slow.1\" (latency, interface fast, for 60 s) is not known to have been injected"),
         (2, "was not asked for as far as the record goes"),
         (3, "was asked for; whether it was injected is unknown"),
-        (4, "was active from 1.0 s to 12.0 s"),
+        (4, "was active from 1 s to 12 s"),
     ] {
         let text = told(events);
         assert!(text.contains(said), "{events}: {text}");
@@ -379,7 +387,69 @@ fn the_journal_has_what_chaos_toolkit_writes() {
         (&json!("succeeded"), &json!(0.5))
     );
     assert_eq!(journal["rollbacks"][0]["status"], "succeeded");
+    let output = &journal["run"][0]["output"];
+    let said = "slow.1: active for 4.5 s\npackets: 9 matched, 7 affected, 0 protected\n";
+    assert_eq!(output, &json!({"status": 0, "stdout": said, "stderr": ""}));
     let mut deviated = tripped("fast");
     deviated.run.verdict = Some(Verdict::Deviated);
     assert_eq!(journal::report(&deviated)["deviated"], true);
+}
+
+#[test]
+fn outputs_are_those_of_chaos_toolkits_providers_and_a_probe_without_an_answer_has_failed() {
+    let mut recorded = tripped("fast");
+    let provider = json!({"type": "http", "url": "http://127.0.0.1:1/"});
+    recorded.document.as_mut().unwrap()["steady-state-hypothesis"]["probes"][0]["provider"] = provider;
+    let said = |met, detail| sample(0.5, "fast", Role::SteadyState, Stage::Before, met, detail);
+    let unanswered = Reading { value: None, ..said(false, "GET http://127.0.0.1:1/: no answer within 2s") };
+    for (reading, output, status, failed) in [
+        (said(true, "GET http://127.0.0.1:1/: status 200"), json!(200), "succeeded", false),
+        (
+            said(false, "GET http://127.0.0.1:1/: status 503, where 2xx is right"),
+            json!(503),
+            "succeeded",
+            false,
+        ),
+        (unanswered, json!(null), "failed", true),
+    ] {
+        recorded.samples = vec![reading.clone()];
+        let journal = journal::report(&recorded);
+        let probe = &journal["steady_states"]["before"]["probes"][0];
+        assert_eq!((&probe["output"]["status"], &probe["status"]), (&output, &json!(status)), "{probe}");
+        assert_eq!(probe["tolerance_met"], reading.met);
+        assert_eq!(probe["exception"].is_array(), failed, "{probe}");
+    }
+}
+
+#[test]
+fn each_look_at_the_steady_state_during_the_method_is_in_the_journal() {
+    let mut recorded = tripped("fast");
+    let look = |at, probe, met| sample(at, probe, Role::SteadyState, Stage::During, met, "status 200");
+    recorded.samples =
+        vec![look(1.0, "a", true), look(1.1, "b", true), look(2.0, "a", false), look(2.1, "b", true)];
+    let journal = journal::report(&recorded);
+    let during = journal["steady_states"]["during"].as_array().unwrap();
+    let met: Vec<_> = during.iter().map(|state| state["steady_state_met"].clone()).collect();
+    assert_eq!(met, [json!(true), json!(false)]);
+    assert_eq!(during[1]["probes"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_to_do_next_depends_on_what_failed() {
+    use crate::experiment::FailureMode;
+    use crate::experiment::failure::FAILURE_MODES;
+    let mut recorded = tripped("fast");
+    let mut next = |mode: Option<FailureMode>| {
+        recorded.run.failure_mode = mode;
+        Story::of(&recorded).next().join(" ")
+    };
+    assert_eq!(next(None), "Stage 25 % is due again.");
+    for mode in FAILURE_MODES {
+        let told = next(Some(*mode));
+        assert!(
+            told.len() > "Stage 25 % is due again.".len() && told.ends_with("Stage 25 % is due again."),
+            "{told}"
+        );
+    }
+    assert!(next(Some(FailureMode::Interrupted)).contains("log of the daemon"));
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::diary;
 use super::history::{ExperimentResult, Recorded, RunFault};
@@ -36,6 +37,9 @@ pub struct Note {
     /// What its document was.
     #[serde(default)]
     pub digest: Option<String>,
+    /// The document itself, without secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub document: Option<Map<String, Value>>,
     /// What is known to have happened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Occurrence>,
@@ -79,6 +83,7 @@ impl Note {
         Recorded {
             run,
             digest: self.digest.clone(),
+            document: self.document.clone(),
             staged: self.staged.clone(),
             owner: self.owner.clone().or_else(|| Some(Owner::ROOT.to_string())),
             host: self.host.clone(),
@@ -206,6 +211,7 @@ mod tests {
             faults,
             described: Vec::new(),
             digest: None,
+            document: None,
             events: Vec::new(),
             stage: Stage::try_from(25).ok(),
             staged: Some("s".into()),
@@ -265,6 +271,10 @@ mod tests {
         let begun = Occurrence::started("2026-02-05T10:00:00.000Z", "schedule nightly");
         let scheduled = Note { events: vec![begun.clone()], ..note() };
         assert_eq!(scheduled.interrupted("a".into(), None).events, [begun]);
+        // By which its report has names and limits.
+        let document = serde_json::json!({"title": "slow"}).as_object().cloned();
+        let documented = Note { document: document.clone(), ..note() };
+        assert_eq!(documented.interrupted("a".into(), None).document, document);
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Run {
             faults: self.faults.values().map(|name| QualifiedName::new(self.owner, name.clone())).collect(),
             described: self.known.faults.clone(),
             digest: self.known.digest.clone(),
+            document: self.known.document.clone(),
             events: self.known.events.clone(),
             stage: self.stage,
             staged: self.known.staged.clone(),

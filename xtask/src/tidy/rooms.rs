@@ -43,7 +43,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("probe", &["spec", "request", "host"]),
     ("experiment", &["spec", "request", "host", "probe", "policy"]),
     ("server", &["spec", "request", "host", "policy", "probe", "experiment"]),
-    ("report", &["experiment", "server"]),
+    ("report", &["spec", "experiment", "server"]),
     ("mcp", &["spec", "request", "fault", "probe", "experiment", "server", "report"]),
     (
         "cli",

@@ -150,6 +150,15 @@ impl Sampler for Number {
     ///
     /// # Errors
     /// Says how long it has to be.
+    fn unit(&self) -> &'static str {
+        let endings = [("_percent", "%"), ("_bytes", "bytes")];
+        let name = self.metric.name();
+        endings
+            .into_iter()
+            .find_map(|(ending, unit)| name.ends_with(ending).then_some(unit))
+            .unwrap_or_default()
+    }
+
     fn span(&self, _: Duration) -> Span {
         // Of counts root may go beyond what is said to be all.
         let is_share = self.metric.name().ends_with("_percent") && !matches!(self.metric, Metric::Count(_));

@@ -385,6 +385,10 @@ impl Sampler for Dialogue {
             Server::Stdio(_) => None,
         }
     }
+
+    fn unit(&self) -> &'static str {
+        "ms"
+    }
 }
 
 impl fmt::Display for Dialogue {

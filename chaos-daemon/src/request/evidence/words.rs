@@ -46,7 +46,8 @@ pub fn lines(evidence: &Evidence, fault_type: Option<FaultType>) -> Vec<String> 
         Evidence::Signals(signals) => {
             let recovery = &signals.recovery;
             let (sent, ended) = (signals.signals_sent, recovery.processes_ended);
-            format!("signals: {sent} sent, {ended} processes ended{}", times(recovery))
+            let of = if ended == 1 { "process" } else { "processes" };
+            format!("signals: {sent} sent, {ended} {of} ended{}", times(recovery))
         }
         Evidence::Restart(recovery) => format!("restarted{}", times(recovery)),
         Evidence::Pauses(pauses) => {
