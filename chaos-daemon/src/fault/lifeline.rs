@@ -200,7 +200,7 @@ mod tests {
         let effect = effect(kind, &target, params);
         let traffic = effect.traffic().unwrap();
         let netns = NetNs::at(Path::new("/proc/thread-self/ns/net")).unwrap();
-        let interface = Interface { name: traffic.interface.clone(), index: 1, ethernet: true };
+        let interface = Interface { name: traffic.interface.clone().unwrap(), index: 1, ethernet: true };
         let target =
             NetworkTarget { netns_name: None, netns, interface, service: None, peers: traffic.peers.clone() };
         effect.cuts() && !is_narrow(&effect, &target)

@@ -372,7 +372,7 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
     if let Some(service) = service {
         words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
-    words.push_str(&format!(" on {}", traffic.interface));
+    words.push_str(&format!(" on {}", packets.interface));
     match (&traffic.netns, &traffic.whose) {
         (Some(netns), _) => words.push_str(&format!(" in namespace {netns}")),
         (None, Some(Whose::Processes(selector))) => {

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ipnet::IpNet;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
@@ -25,7 +24,7 @@ use super::reload::Grounds;
 use super::state::{Active, Injector, LEASE_WINDOW, Standing, settings};
 use super::survey::{self, Asked, Spot, Surveyed};
 use super::watch::Sight;
-use super::{digest, down, idle, taken_back, ways_in};
+use super::{by_route, digest, down, idle, taken_back, ways_in};
 use crate::fault::{Attach, Place, Plan, Ready};
 use crate::holder::packets::{capacity, roomy};
 use crate::holder::{Lease, Report, Unreached};
@@ -36,7 +35,7 @@ use crate::policy::{self, Intent, Permit, Who};
 use crate::request::wire::{Ticket, Wanted};
 use crate::request::{ApiError, ErrorCode, Evidence, FaultState, FaultStatus, TargetsReport};
 use crate::spec::LifetimeClass;
-use crate::spec::effect::{Effect, WaysIn};
+use crate::spec::effect::WaysIn;
 use crate::spec::{Fault, FaultRequest, OnTargetGone, QualifiedName, SpecError, TargetRequest};
 use crate::target::{Entrance, NetworkTarget};
 
@@ -277,8 +276,8 @@ pub(super) async fn ask(
         None => Vec::new(),
     };
     let ways_in = injector.ways_in.borrow().clone();
-    let who = Arc::clone(who);
-    Ok(Asked { name: name.clone(), fault, named, permit, policies, who, intent, ways_in, standing })
+    let (name, request, who) = (name.clone(), request.clone(), Arc::clone(who));
+    Ok(Asked { name, fault, request, named, permit, policies, who, intent, ways_in, standing })
 }
 
 /// Why a request makes no sense, and what to do where it has no target at all.
@@ -344,7 +343,10 @@ pub(super) fn decide(
     permit(injector, &name, &fault, (&who, intent), standing)?;
     let id = rand::random::<u32>() & !1;
     let place = spot.as_ref().map(|spot| place(injector, spot, id, &leave)).transpose()?;
-    let plan = plan.at(place.as_ref())?;
+    let mut plan = plan.at(place.as_ref())?;
+    if request.target.interface.is_none() && place.is_some() {
+        plan.description.push_str(by_route::WORDS);
+    }
     let names = names_of(&plan, spot.as_ref(), targets.as_ref());
     injector.policy().spare_production(names.iter().map(String::as_str))?;
     let by = Arc::clone(&who);
@@ -395,7 +397,8 @@ fn names_of(plan: &Plan, spot: Option<&Spot>, targets: Option<&TargetsReport>) -
         plan.work.group().into_iter().chain(of_packets).map(|group| group.path.display().to_string());
     let units = plan.work.units().map(str::to_owned);
     let hit = targets.into_iter().flat_map(|targets| targets.groups.iter().cloned());
-    groups.chain(units).chain(hit).collect()
+    let device = spot.map(|spot| spot.target.interface.name.clone());
+    groups.chain(units).chain(hit).chain(device).collect()
 }
 
 fn place<'a>(
@@ -556,7 +559,7 @@ fn applied(
         journal,
         lease,
         drain: plan.work.longest_stay(),
-        aim: names.map(|names| Aim::new(names, fixed_peers(&fault))),
+        aim: names.map(|names| Aim::new(names, fault.effect.fixed_peers())),
         doom: doom.map(Doom::watch),
         presence: pins.watch(),
         _idle,
@@ -578,11 +581,3 @@ fn pins(admitted: &Admitted) -> Pins {
     Pins { group: work.group().cloned(), device, spared }
 }
 
-/// The peers that a fault names by their addresses.
-fn fixed_peers(fault: &Fault) -> Vec<IpNet> {
-    match &fault.effect {
-        Effect::Connect { calls, .. } => calls.peers.clone(),
-        Effect::Sever { packets, .. } => packets.peers.clone(),
-        effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
-    }
-}

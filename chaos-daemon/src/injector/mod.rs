@@ -6,6 +6,7 @@ mod approvals;
 mod aside;
 mod audit;
 mod beats;
+mod by_route;
 pub mod child;
 pub mod claims;
 mod credentials;

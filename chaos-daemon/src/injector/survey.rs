@@ -11,7 +11,7 @@ use super::aside::{Places, Purpose, Turn};
 use super::site::Site;
 use super::state::Standing;
 use super::watch::Sight;
-use super::{supervisors, ways_in};
+use super::{by_route, supervisors, ways_in};
 use crate::fault::{self, Attach, Eyes, Ready, Work, affected};
 use crate::host::{NetNsIdentity, Spared};
 use crate::kernel::netlink::marks::recognise_device;
@@ -19,7 +19,7 @@ use crate::kernel::step::{FilterHooks, NetNsRef, filter_hooks};
 use crate::policy::{Intent, Permit, Who};
 use crate::request::targets::UNKNOWN_TARGETS;
 use crate::request::{ApiError, Caller, ErrorCode, PlanReport, TargetsReport};
-use crate::spec::{Direction, Fault, QualifiedName};
+use crate::spec::{Direction, Fault, FaultRequest, QualifiedName};
 use crate::target::supervisor::Supervision;
 use crate::target::{self, Entrance, NetworkTarget};
 
@@ -37,6 +37,8 @@ static PLACES_OF_FAULTS: Places =
 pub(super) struct Asked {
     pub(super) name: QualifiedName,
     pub(super) fault: Fault,
+    /// As the caller wrote it.
+    pub(super) request: FaultRequest,
     /// The addresses of the host that the target names.
     pub(super) named: Vec<IpNet>,
     pub(super) permit: Permit,
@@ -104,16 +106,18 @@ pub(super) async fn turn_of_fault(caller: Caller) -> Result<Turn, ApiError> {
 /// # Errors
 /// Names what cannot be a target, or is missing, and why.
 pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError> {
-    let Asked { name, fault, named, permit, policies, who, intent, ways_in, standing } = asked;
+    let Asked { name, fault, request, named, permit, policies, who, intent, ways_in, standing } = asked;
     let caller = who.caller;
     // Before anything is looked at, which may be missing for the same reason.
     fault::require(&fault, &site.facts)?;
     let (permit, ways_in_now) = ways_in::sparing(permit, fault.effect.ways_in(), &ways_in)?;
     let entrance = Entrance::new(caller, permit.fault_netns());
-    let target = fault.effect.traffic();
     let spared = fault::spared(caller, permit.open());
     // What is only delayed or lost to others may be the caller's own.
     let of_packets = spared.with_session();
+    let found = by_route::on_its_way(&fault, &request, &named, (&site.home, &entrance, &of_packets))?;
+    let fault = found.unwrap_or(fault);
+    let target = fault.effect.traffic();
     let target = target.map(|traffic| target::resolve(traffic, &named, &site.home, &entrance, &of_packets));
     let target = target.transpose()?;
     if let Some(target) = &target {
@@ -135,7 +139,7 @@ pub(super) fn look(site: &Arc<Site>, asked: Asked) -> Result<Surveyed, ApiError>
     };
     let ready = fault::prepare(&fault, &eyes)?;
     let guard = site.guard.watchful();
-    let asked = Asked { name, fault, named, permit, policies, who, intent, ways_in, standing };
+    let asked = Asked { name, fault, request, named, permit, policies, who, intent, ways_in, standing };
     Ok(Surveyed { asked, ways_in: ways_in_now, target, ready, entrance, guard, spared })
 }
 

@@ -66,8 +66,8 @@ fn target() -> Value {
     target.insert(
         "description".to_owned(),
         json!(
-            "Where the fault goes. Every field narrows, and chaos_targets lists what there is. Network faults and link_down need \
-             interface; network_partition and timeout of a unit, a cgroup or processes do not. service_stop and service_restart need \
+            "Where the fault goes. Every field narrows, and chaos_targets lists what there is. Network faults need \
+             interface, peers or a unit; link_down needs interface. service_stop and service_restart need \
              unit. pause, limits, connect_error, file_error and socket_error need unit, cgroup or processes. process faults and \
              mcp_error need unit, cgroup, exe, command, below, container or pid, and take share and seed. port_in_use needs \
              local_port. A refusal says which fields its type takes."

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Refusal;
@@ -252,11 +253,20 @@ impl Effect {
         }
     }
 
-    /// The interface it goes to, if it goes to one.
+    /// The interface it goes to, if it goes to one, and that is known.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::LinkDown { interface, .. } => Some(interface),
-            _ => self.traffic().map(|traffic| traffic.interface.as_str()),
+            _ => self.traffic().and_then(|traffic| traffic.interface.as_deref()),
+        }
+    }
+
+    /// The peers that it names by their addresses.
+    pub fn fixed_peers(&self) -> Vec<IpNet> {
+        match self {
+            Self::Connect { calls, .. } => calls.peers.clone(),
+            Self::Sever { packets, .. } => packets.peers.clone(),
+            effect => effect.traffic().map_or_else(Vec::new, |traffic| traffic.peers.clone()),
         }
     }
 

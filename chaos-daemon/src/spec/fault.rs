@@ -156,7 +156,7 @@ impl FaultRequest {
         if !names.is_empty() {
             traffic = Questions::narrow(traffic)?;
         }
-        if traffic.interface == "lo" {
+        if traffic.interface.as_deref() == Some("lo") {
             finds_back_on_loopback(&traffic)?;
         }
         Ok(Effect::Impair { traffic, impairment, packet_probability, names })

@@ -67,19 +67,19 @@ fn a_partition_goes_both_ways_and_a_timeout_only_out() {
 }
 
 #[test]
-fn of_a_service_only_what_drops_packets_does_without_an_interface_and_the_refusal_says_so() {
+fn the_interface_is_found_by_the_route_of_who_is_named_and_asked_for_where_nobody_is() {
     for kind in [FaultType::Latency, FaultType::Error, FaultType::DnsError, FaultType::Bandwidth] {
         let params = if kind == FaultType::Bandwidth { r#"{"rate_kbit":8}"# } else { "{}" };
-        for target in [r#"{"unit":"a.service"}"#, r#"{"pid":7}"#] {
-            let refused = parse(kind, target, params).unwrap_err();
-            assert_eq!(refused.field, "target.interface", "{kind:?}");
-            assert!(refused.problem.contains("only network_partition and timeout do without"), "{refused}");
+        for target in [r#"{"unit":"a.service"}"#, r#"{"pid":7}"#, r#"{"cidr":"10.0.0.7"}"#] {
+            let effect = parse(kind, target, params).unwrap().effect;
+            assert_eq!(effect.traffic().unwrap().interface, None, "{kind:?} {target}");
         }
-        let refused = parse(kind, "{}", params).unwrap_err();
-        assert!(!refused.problem.contains("network_partition"), "{refused}");
+        let refused = parse(kind, r#"{"port":80}"#, params).unwrap_err();
+        assert_eq!(refused.field, "target.interface", "{kind:?}");
+        assert!(refused.problem.contains("by whose route it is found"), "{refused}");
     }
-    let nobody = parse(FaultType::NetworkPartition, r#"{"cidr":"10.0.0.7"}"#, "{}").unwrap_err();
-    assert_eq!(nobody.field, "target.interface");
+    let link = parse(FaultType::LinkDown, r#"{"cidr":"10.0.0.7"}"#, "{}").unwrap_err();
+    assert!(link.field.starts_with("target"), "{link}");
 }
 
 #[test]

@@ -19,8 +19,8 @@ use super::units::{MOST_PREFIXES, SpecError};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TargetRequest {
-    /// Network interface, e.g. eth0. Without one, network_partition and timeout are of all packets of a unit, cgroup or processes. Those
-    /// over the loopback are met only where cidr, cidrs or host says so.
+    /// Network interface, e.g. eth0. Default: that of the route to cidr, cidrs or host, or the default route's. But of a unit, cgroup or
+    /// processes network_partition and timeout are of all packets then, over the loopback only of peers that are named.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
@@ -274,15 +274,23 @@ pub(super) fn transport(target: &TargetRequest) -> Result<(Protocol, PortMatch),
     Ok((protocol, ports))
 }
 
-/// The interface that a target names.
+/// The interface that a target names; `None` when it names those by the route to whom the interface is found: peers, or whose packets.
+pub(super) fn interface_or_route(target: &TargetRequest) -> Result<Option<String>, SpecError> {
+    let names_peers = target.cidr.is_some() || !target.cidrs.is_empty() || target.host.is_some();
+    if target.interface.is_none() && (names_peers || target.names_group()) {
+        return Ok(None);
+    }
+    if target.interface.is_none() {
+        let problem = "missing: name the network interface, e.g. \"eth0\"; or peers by cidr or host, or a unit, by whose route it is found";
+        return Err(SpecError::new("target.interface", problem));
+    }
+    interface_name(target).map(Some)
+}
+
+/// The interface that a target has to name.
 pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError> {
     let interface = target.interface.clone().ok_or_else(|| {
-        let mut problem = "missing: name the network interface, e.g. \"eth0\"".to_owned();
-        if target.unit.is_some() || target.cgroup.is_some() || target.names_processes() {
-            problem
-                .push_str("; of a unit, cgroup or processes, only network_partition and timeout do without");
-        }
-        SpecError::new("target.interface", problem)
+        SpecError::new("target.interface", "missing: name the network interface, e.g. \"eth0\"")
     })?;
     typed::interface(&interface)?;
     if interface.is_empty() || interface.len() > 15 || interface.contains(['/', ' ', '\0']) {

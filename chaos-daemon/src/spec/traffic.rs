@@ -5,15 +5,15 @@ use serde::{Deserialize, Serialize};
 
 use super::process::Whose;
 use super::target::{
-    Direction, PortMatch, Protocol, TargetRequest, interface_name, parse_direction, peers, transport,
+    Direction, PortMatch, Protocol, TargetRequest, interface_or_route, parse_direction, peers, transport,
 };
 use super::units::SpecError;
 
 /// The traffic a network fault selects on its interface: parsed, bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Interface name.
-    pub interface: String,
+    /// Interface name; `None` is the one by which packets to the peers leave, which has to be looked up.
+    pub interface: Option<String>,
     /// Network namespace, as the caller named it; `None` is the daemon's own.
     pub netns: Option<String>,
     /// Whose; `None` is everybody's. What is known by its control group has no [`Direction::Ingress`], and no packets without a
@@ -38,7 +38,7 @@ impl Traffic {
     /// # Errors
     /// Names the field that is missing or wrong.
     pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
-        let interface = interface_name(target)?;
+        let interface = interface_or_route(target)?;
         let whose = Whose::parse(target)?;
         if matches!(whose, Some(Whose::Processes(_))) && target.netns.is_some() {
             let problem = "processes are in a network namespace already, where the interface is looked up: leave it out";
@@ -119,6 +119,22 @@ mod tests {
             target(r#"{"interface":"an-interface-name-too-long"}"#).unwrap_err().field,
             "target.interface"
         );
+    }
+
+    #[test]
+    fn who_names_peers_or_whose_packets_need_not_name_the_interface() {
+        for json in [
+            r#"{"cidr":"10.0.0.7"}"#,
+            r#"{"cidrs":["10.0.0.7"],"netns":"n"}"#,
+            r#"{"host":"db.example.org"}"#,
+            r#"{"unit":"a.service","direction":"egress"}"#,
+            r#"{"pid":71}"#,
+        ] {
+            assert_eq!(target(json).unwrap().interface, None, "{json}");
+        }
+        for json in [r#"{"port":80}"#, r#"{"netns":"n"}"#, r#"{"cidr":"10.0.0.7","interface":""}"#] {
+            assert_eq!(target(json).unwrap_err().field, "target.interface", "{json}");
+        }
     }
 
     #[test]

@@ -64,6 +64,25 @@ pub fn resolve(
     finish(traffic, (netns_name, service), named, home, entrance)
 }
 
+/// The network namespace in which a fault acts that names no interface; `home` is that of the calling thread.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn namespace(
+    traffic: &Traffic,
+    home: &NetNs,
+    entrance: &Entrance,
+    spared: &Spared,
+) -> Result<NetNs, ApiError> {
+    match (&traffic.whose, &traffic.netns) {
+        (Some(Whose::Processes(selector)), _) => {
+            scope::of_packets(selector, home, entrance, spared).map(|scope| scope.netns)
+        }
+        (_, Some(name)) => entrance.open(name),
+        (_, None) => home.try_clone().map_err(|error| no_netns("the daemon's own", &error)),
+    }
+}
+
 /// The target among processes: the interface in the namespace that they have, which has to be the same still.
 fn in_scope(
     traffic: &Traffic,
@@ -87,7 +106,9 @@ fn finish(
     home: &NetNs,
     entrance: &Entrance,
 ) -> Result<NetworkTarget, ApiError> {
-    let name = &traffic.interface;
+    let name = traffic.interface.as_ref().ok_or_else(|| {
+        ApiError::new(ErrorCode::MissingParameter, "target.interface: missing: name the network interface")
+    })?;
     let (netns, interface) = resolve_interface(name, netns_name.as_deref(), home, entrance)?;
     if !interface.ethernet {
         return Err(ApiError::new(

@@ -7,6 +7,7 @@ mod answers;
 mod approvals;
 mod audit;
 mod bad_input;
+mod by_route;
 mod bystanders;
 mod calls;
 mod credentials;
@@ -244,6 +245,7 @@ pub fn all() -> Vec<KernelTest> {
         malice::TESTS,
         owners::TESTS,
         taken_over::TESTS,
+        by_route::TESTS,
         bystanders::TESTS,
         lifetime::TESTS,
         trouble::TESTS,
