@@ -35,6 +35,7 @@ mod live;
 mod malice;
 mod manager;
 mod names;
+mod narrowed;
 mod needed;
 mod oracle;
 mod overlap;
@@ -240,6 +241,7 @@ pub fn all() -> Vec<KernelTest> {
         scopes::TESTS,
         searches::TESTS,
         names::TESTS,
+        narrowed::TESTS,
         overlap::TESTS,
         approvals::TESTS,
         malice::TESTS,
