@@ -116,7 +116,8 @@ fn of_command(command: &Command, words: &[String], place: Place<'_>) -> Result<V
             call("chaos_probe", json!({"arguments": words}))
         }
         Command::Mcp { print_config: Some(_) }
-        | Command::Validate { .. }
+        | Command::Validate(_)
+        | Command::Convert(_)
         | Command::Schema
         | Command::Audit(_)
         | Command::Hub(_)

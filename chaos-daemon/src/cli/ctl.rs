@@ -17,6 +17,7 @@ use super::calls::{self, Place};
 use super::client::{Answer, Client};
 use super::clients::McpClient;
 use super::compare::{self, CompareArgs};
+use super::convert::{self, ConvertArgs};
 use super::experiments::{self, ExperimentCommand};
 use super::failure::{FAILED, Failure, INTERRUPTED, UNREACHABLE, USAGE, client_failure};
 use super::fault_args::{self, OfFault, with_files};
@@ -162,6 +163,8 @@ pub(super) enum Command {
     Advise(AdviseArgs),
     /// Check experiments without running them, and without the daemon; exit code 0 or 2
     Validate(ValidateArgs),
+    /// Turn an experiment of Chaos Toolkit into one of chaos-daemon, as far as that means the same; without the daemon
+    Convert(ConvertArgs),
     /// Print the JSON Schema of an experiment
     Schema,
     /// Experiments that are ready to be used, and a page about each type of fault; without the daemon
@@ -403,6 +406,7 @@ async fn carry_out(cli: &Cli) -> Result<Done, Failure> {
         Command::Hook(command) => Ok(hook::carry_out(command, other_socket(&cli.socket))?.into()),
         Command::Mcp { print_config: Some(client) } => config_of(*client, &cli.socket),
         Command::Audit(command) => Ok(audit::carry_out(command, &cli.socket, cli.json).await?.into()),
+        Command::Convert(args) => Ok(convert::carry_out(args, cli.json)?.into()),
         Command::Validate(args) => Ok(validate::carry_out(args)?.into()),
         Command::Hub(args) => Ok(hub::carry_out(args)?.into()),
         Command::Run(args) => {

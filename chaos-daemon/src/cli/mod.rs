@@ -9,6 +9,7 @@ mod claude_md;
 mod client;
 mod clients;
 mod compare;
+mod convert;
 mod ctl;
 mod document;
 mod duration;

@@ -6,6 +6,7 @@ pub mod alert;
 mod arguments;
 pub mod beside;
 pub mod blind;
+pub mod convert;
 pub mod document;
 pub mod driver;
 mod durations;

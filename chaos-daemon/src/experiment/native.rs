@@ -259,7 +259,7 @@ pub(super) fn command(path: String, mut provider: Fields) -> Result<Command, Spe
 }
 
 /// The words of a line that Chaos Toolkit has a shell read: only where a shell does nothing but split it.
-fn split(path: &str, line: &str) -> Result<Vec<String>, SpecError> {
+pub(super) fn split(path: &str, line: &str) -> Result<Vec<String>, SpecError> {
     let is_plain = |c: char| {
         c.is_alphanumeric() || matches!(c, ' ' | '-' | '_' | '.' | '/' | ':' | ',' | '=' | '@' | '%' | '+')
     };
@@ -274,7 +274,7 @@ fn split(path: &str, line: &str) -> Result<Vec<String>, SpecError> {
 
 /// Makes an argument vector of a list, or of a mapping as Chaos Toolkit does: key, value, key, value, without what
 /// is empty. The command comes first, for a mapping has no order of its own.
-fn flatten(path: &str, arguments: Value) -> Result<Vec<String>, SpecError> {
+pub(super) fn flatten(path: &str, arguments: Value) -> Result<Vec<String>, SpecError> {
     let text = |value: Value| match value {
         Value::String(text) => Ok(text),
         Value::Number(number) => Ok(number.to_string()),
