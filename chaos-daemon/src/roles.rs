@@ -14,9 +14,10 @@ use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::guard::{self, GuardError};
 use crate::holder;
+use crate::host::allowed::Allowed;
 use crate::host::log_rates::ByCaller;
 use crate::host::privilege::check_guard;
-use crate::host::program::{Programs, own};
+use crate::host::program::own;
 use crate::host::sandbox::{self, Sandbox, SandboxError};
 use crate::host::words::{self, LogLines};
 use crate::host::{Part, Privileges};
@@ -110,7 +111,7 @@ enum Command {
     /// Has programs run for the server's samples; started by `run`.
     #[command(hide = true)]
     Runner {
-        /// A program that may be run, or a folder and /*; may be repeated.
+        /// What may be run, in the words of `host/allowed.rs`; may be repeated.
         #[arg(long)]
         command: Vec<String>,
         /// One of its own processes.
@@ -481,10 +482,10 @@ fn run_runner(commands: &[String], part: Option<RunnerPart>) -> Result<(), Failu
         }
         Some(RunnerPart::Take) => one_thread()?.block_on(runner::take()).map_err(Failure::Runner),
         None => {
-            let programs = Programs::parse("--command", commands)?;
+            let allowed = Allowed::parse("--command", commands)?;
             // SAFETY: this descriptor was opened for this process by the injector, for nobody else in it.
             let server: std::os::unix::net::UnixStream = unsafe { inherited(CHILD_FD) }.into();
-            let served = one_thread()?.block_on(run_programs(server, programs));
+            let served = one_thread()?.block_on(run_programs(server, allowed));
             // Nobody else would collect what it has started, without which the keeper cannot end.
             offspring::end_all(&[]);
             served.map_err(Failure::Runner)
@@ -492,9 +493,9 @@ fn run_runner(commands: &[String], part: Option<RunnerPart>) -> Result<(), Failu
     }
 }
 
-async fn run_programs(server: std::os::unix::net::UnixStream, programs: Programs) -> std::io::Result<()> {
+async fn run_programs(server: std::os::unix::net::UnixStream, allowed: Allowed) -> std::io::Result<()> {
     server.set_nonblocking(true)?;
-    runner::serve(tokio::net::UnixStream::from_std(server)?, programs).await
+    runner::serve(tokio::net::UnixStream::from_std(server)?, allowed).await
 }
 
 /// What is left, without a daemon being asked.

@@ -5,7 +5,10 @@ The faults go to 127.0.0.2 on the loopback of a network namespace that `run.py` 
 """
 
 import json
+import shutil
+import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -230,6 +233,43 @@ def probe_as_tolerance(check, programs, address):
     check("natively, a probe as a tolerance is refused by name", code == 2 and '"probe" is not supported' in said, said)
 
 
+def launcher():
+    """A Python that the user of probes can run, too, with the packages of this one; it is root's, as the daemon wants it."""
+    venv = HERE.parent.parent / "target" / "chaostoolkit-python"
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", str(venv)], check=True)
+    packages = next((venv / "lib").glob("python3*/site-packages"))
+    (packages / "chaostoolkit.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    return venv / "bin" / "python3"
+
+
+def called(module, func, **arguments):
+    """A provider that calls a function of Python."""
+    return {"type": "python", "module": module, "func": func, "arguments": arguments}
+
+
+def python_probes():
+    """Documents whose steady state is what a function returns, and whether it is met."""
+    cut = inject("500ms", 1.5, "timeout", "--interface", "lo", "--cidr", "127.0.0.2")
+    text = '{"jobs": [{"id": 1}, {"id": 2}], "load": 0.5, "state": "up"}'
+    loads, found = called("json", "loads", s=text), called("os.path", "exists", path="${there}")
+    for title, provider, tolerance, met in [
+        ("a truth", found, True, True),
+        ("another truth", found, False, False),
+        ("a text", called("os.path", "basename", p="/a/b"), "b", True),
+        ("two bounds", called("json", "loads", s="5"), [1, 9], True),
+        ("a range of a number", called("json", "loads", s="5"), {"type": "range", "range": [6, 9]}, False),
+        ("a path in what is returned", loads, {"type": "jsonpath", "path": "$.jobs[*].id", "count": 2}, True),
+        ("an expression", called("os.path", "basename", p="/a/all up"), {"type": "regex", "pattern": "up$"}, True),
+        ("a function that raises", called("json", "loads", s="{"), True, False),
+        ("a tolerance in Python", called("json", "loads", s='"[1]"'),
+         {"type": "probe", "name": "j", "provider": called("chaoslib", "substitute", data="${value}", configuration={}, secrets={})}, False),
+    ]:
+        experiment = steady(f"Python, {title}", provider, tolerance, [cut])
+        experiment["configuration"] = {"there": "/etc/passwd"}
+        yield experiment, (met, met)
+
+
 def natively(programs, path, title):
     """The same, by the daemon."""
     code, said = programs("chaosctl", "experiment", "register", path)
@@ -261,7 +301,8 @@ def main():
     programs, outside = Path(sys.argv[1]).resolve(), sys.argv[2]
     node.enter(outside)
     check = checks.Checks()
-    with checks.service() as (port, pid), node.Daemon(programs, 'probe_commands = ["/bin/sh"]') as daemon, \
+    policy = f'probe_commands = ["/bin/sh"]\nprobe_python = {{ interpreter = "{launcher()}", modules = ["json", "os.path", "chaoslib"] }}'
+    with checks.service() as (port, pid), node.Daemon(programs, policy) as daemon, \
             tempfile.TemporaryDirectory(prefix="chaos-toolkit-") as folder:
         tools = checks.Programs(programs, daemon.socket, Path(folder))
         validate(check, tools)
@@ -269,6 +310,8 @@ def main():
         # Somebody to meet what is cut off: a fault that acts on nothing shows nothing.
         with checks.calls("127.0.0.2", port):
             for experiment, expected in experiments(address):
+                run(check, tools, experiment, expected)
+            for experiment, expected in python_probes():
                 run(check, tools, experiment, expected)
             for experiment, met in strategies(address, port):
                 run_strategy(check, tools, experiment, met)

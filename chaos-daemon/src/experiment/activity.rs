@@ -10,6 +10,7 @@ use super::sampling::Sampling;
 use super::tolerance::{Form, Tolerance};
 use super::variables::{Room, Use, Variables};
 use crate::probe::http::{Method, Request};
+use crate::probe::python::Call;
 use crate::probe::trust::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
@@ -115,8 +116,8 @@ impl Reader<'_> {
         let provider = told.keep(self.provider(&mut fields, Use::Probe));
         let at = fields.at("tolerance");
         self.end(fields);
-        let (probe, form) = told.keep(self.probe(provider?))?;
-        let tolerance = told.keep(self.tolerance(&at, tolerance?, form))?;
+        let (mut probe, form) = told.keep(self.probe(provider?))?;
+        let tolerance = told.keep(self.tolerance(&at, tolerance?, &mut probe, form))?;
         Some(Condition { name: name?, probe, form, tolerance, sampling: Sampling::default() })
     }
 
@@ -152,13 +153,39 @@ impl Reader<'_> {
 
     /// A probe of the method. What is right of it changes no verdict, and is told of.
     fn judged(&self, at: &str, tolerance: Option<Value>, provider: Fields) -> Result<Deed, SpecError> {
-        let (probe, form) = self.probe(provider)?;
-        let tolerance = tolerance.map(|tolerance| self.tolerance(at, tolerance, form)).transpose()?;
+        let (mut probe, form) = self.probe(provider)?;
+        let tolerance = tolerance.map(|tolerance| self.tolerance(at, tolerance, &mut probe, form));
+        let tolerance = tolerance.transpose()?;
         Ok(Deed::Probe { probe, right: tolerance.map(|tolerance| Box::new((form, tolerance))) })
     }
 
-    fn tolerance(&self, at: &str, tolerance: Value, form: Form) -> Result<Tolerance, SpecError> {
-        Tolerance::parse(at, self.substituted(at, tolerance, Use::Probe)?, form)
+    /// What is right of a probe, which stands at `at`. Python is judged by Python, and so it is put into the probe.
+    pub(super) fn tolerance(
+        &self,
+        at: &str,
+        tolerance: Value,
+        probe: &mut Probe,
+        form: Form,
+    ) -> Result<Tolerance, SpecError> {
+        let tolerance = self.substituted(at, tolerance, Use::Probe)?;
+        let Check::Python(call) = &mut probe.check else { return Tolerance::parse(at, tolerance, form) };
+        *call = call.clone().judged(at, tolerance.clone())?;
+        Ok(Tolerance::Asked(tolerance))
+    }
+
+    /// A function of Python, which is called as the document has it.
+    fn python(&self, mut provider: Fields) -> Result<Probe, SpecError> {
+        let at = provider.at("");
+        let at = at.trim_end_matches('.');
+        let timeout = timeout(&mut provider)?.unwrap_or(LONGEST_TIMEOUT);
+        let mut kept = Map::from_iter([("type".to_owned(), "python".into())]);
+        for key in ["module", "func", "arguments", "secrets"] {
+            kept.extend(provider.take(key).map(|value| (key.to_owned(), value)));
+        }
+        provider.finish()?;
+        let (configuration, secrets) = self.variables.all(at, &self.room)?;
+        let call = Call::parse(at, Value::Object(kept), configuration, secrets)?;
+        Ok(Probe { check: Check::Python(call), timeout, bounds: Bounds::default() })
     }
 
     /// Notes every field of an activity that nobody asked for.
@@ -207,9 +234,20 @@ impl Reader<'_> {
         let at = fields.at("provider");
         let provider = fields.take("provider");
         let provider = fields.need("provider", provider, "give an object with a type")?;
-        let mut provider = Fields::of(&at, self.substituted(&at, provider, user)?)?;
+        let put = self.substituted(&at, provider.clone(), user)?;
+        // Python is handed what the document says, with all values beside it.
+        let is_python = user == Use::Probe && put.get("type").is_some_and(|kind| kind == "python");
+        let groups = put.get("secrets").cloned().unwrap_or_default();
+        let mut provider = Fields::of(&at, if is_python { provider } else { put })?;
         provider.leave_out(&["configuration"]);
-        for (index, group) in provider.array("secrets")?.unwrap_or_default().iter().enumerate() {
+        if !is_python {
+            provider.take("secrets");
+        }
+        if !(groups.is_array() || groups.is_null()) {
+            let problem = format!("a list of groups of the secrets is needed here, not {groups}");
+            return Err(SpecError::new(format!("{at}.secrets"), problem).code(Mistake::WrongType));
+        }
+        for (index, group) in groups.as_array().into_iter().flatten().enumerate() {
             if !group.as_str().is_some_and(|group| self.variables.has_group(group)) {
                 let at = format!("{at}.secrets[{index}]");
                 return Err(SpecError::new(at, format!("{group} is no group of the secrets")));
@@ -283,11 +321,12 @@ impl Reader<'_> {
     /// What a probe's provider samples.
     pub(super) fn probe(&self, mut provider: Fields) -> Result<(Probe, Form), SpecError> {
         let kind = provider.string("type")?;
-        match provider.need("type", kind, "\"http\" or \"process\"")?.as_str() {
+        match provider.need("type", kind, "give \"http\", \"process\" or \"python\"")?.as_str() {
             "http" => Ok((http_probe(provider)?, Form::Http)),
             "process" => self.process_probe(provider),
+            "python" => Ok((self.python(provider)?, Form::Python)),
             other => {
-                let problem = format!("{other:?} is not supported: give \"http\" or \"process\"");
+                let problem = format!("{other:?} is not supported: give \"http\", \"process\" or \"python\"");
                 Err(SpecError::new(provider.at("type"), problem).code(Mistake::NotSupported))
             }
         }

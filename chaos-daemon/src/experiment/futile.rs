@@ -46,6 +46,7 @@ fn all(tolerance: &Tolerance, form: Form) -> Option<impl Iterator<Item = Value>>
     let status = || Some("status");
     let looks_at = match tolerance {
         Tolerance::Equal(_) | Tolerance::List(_) => status(),
+        Tolerance::Asked(_) => None,
         Tolerance::Range { target, .. } | Tolerance::Regex { target, .. } => target.as_deref(),
         Tolerance::JsonPath { target, path, .. } => {
             let path = path.to_string();
@@ -64,9 +65,11 @@ fn all(tolerance: &Tolerance, form: Form) -> Option<impl Iterator<Item = Value>>
         Form::Process => 0..=1,
         Form::Command => -64..=255,
         Form::Http => 100..=999,
+        // It returns whatever it likes.
+        Form::Python => return None,
     };
     let output = move |status: i32| match form {
-        Form::Http => json!({"status": status, "headers": {}, "body": ""}),
+        Form::Http | Form::Python => json!({"status": status, "headers": {}, "body": ""}),
         Form::Process | Form::Command => json!({"status": status, "stdout": "ok: connected\n", "stderr": ""}),
     };
     known.then(|| statuses.map(output))
@@ -77,6 +80,7 @@ fn of(form: Form) -> (&'static str, usize) {
     match form {
         Form::Process => ("chaosctl probe ends with 0 or 1, and writes a line for people to stdout alone", 2),
         Form::Command => ("a program ends with 0 to 255, or by a signal", 320),
+        Form::Python => ("a function returns whatever it likes", 0),
         Form::Http => ("a status of HTTP is a whole number from 100 to 999", 900),
     }
 }
@@ -87,7 +91,7 @@ fn instead(tolerance: &Tolerance, form: Form) -> &'static str {
         (Form::Process, Tolerance::Range { .. }) => "give 0, and the bounds as --min and --max of the probe",
         (Form::Process, _) => "give 0, and what is right as options of the probe, such as --status 200",
         (Form::Command, _) => "give 0, or what of stdout is right",
-        (Form::Http, _) => "give a status, such as 200",
+        (Form::Http | Form::Python, _) => "give a status, such as 200",
     }
 }
 

@@ -13,7 +13,6 @@ use super::gate::{self, Gate, Op, Rule};
 use super::sampling_rule;
 use super::search::words::Words;
 use super::stage::BlastRadius;
-use super::tolerance::Tolerance;
 use super::variables::Use;
 use crate::probe::Check;
 use crate::probe::alert::FIRES;
@@ -171,7 +170,7 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
     let rule = match fields.take("tolerance") {
         Some(tolerance) => {
             let at = fields.at("tolerance");
-            Rule::Tolerance(Tolerance::parse(&at, reader.substituted(&at, tolerance, Use::Probe)?, form)?)
+            Rule::Tolerance(reader.tolerance(&at, tolerance, &mut probe, form)?)
         }
         None => compare(&mut fields, reader)?,
     };

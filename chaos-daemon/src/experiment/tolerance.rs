@@ -29,13 +29,15 @@ pub enum Form {
     Process,
     /// `{status, stdout, stderr}`, of the program itself
     Command,
+    /// `{value, met}`, of a function of Python and of chaostoolkit-lib
+    Python,
 }
 
 impl Form {
     /// What the provider returns of this sample; `None` when it returns nothing, because it failed.
     pub fn output(self, sample: &Sample) -> Option<Value> {
         match self {
-            Self::Http | Self::Command => sample.answer.clone(),
+            Self::Http | Self::Command | Self::Python => sample.answer.clone(),
             Self::Process => Some(sample.as_process()),
         }
     }
@@ -44,6 +46,7 @@ impl Form {
         match self {
             Self::Http => &["status", "headers", "body"],
             Self::Process | Self::Command => &["status", "stdout", "stderr"],
+            Self::Python => &["value"],
         }
     }
 }
@@ -80,6 +83,8 @@ pub enum Tolerance {
         /// Which values it has to find, in order.
         expect: Option<Vec<Value>>,
     },
+    /// What chaostoolkit-lib was asked about, and has answered.
+    Asked(Value),
 }
 
 impl PartialEq for Tolerance {
@@ -193,6 +198,9 @@ impl Tolerance {
     pub fn judge(&self, output: &Value) -> Result<(), String> {
         let status = output.get("status");
         match self {
+            Self::Asked(wanted) => verdict(output.get("met") == Some(&Value::Bool(true)), || {
+                format!("{}, where {} is right", brief(output.get("value").unwrap_or(output)), brief(wanted))
+            }),
             Self::Equal(wanted) => {
                 let seen = status.unwrap_or(output);
                 verdict(equal(seen, wanted), || format!("{}, where {wanted} is right", brief(seen)))

@@ -59,7 +59,7 @@ impl Outside for Nowhere {
 pub struct Variables {
     configuration: BTreeMap<String, Value>,
     secrets: BTreeMap<String, Value>,
-    groups: Vec<String>,
+    groups: BTreeMap<String, Map<String, Value>>,
     /// Names whose values could not be read, which is noted.
     unread: BTreeSet<String>,
     /// Every text of a secret that is not shown.
@@ -141,13 +141,16 @@ impl Variables {
         }
         for (group, members) in secrets.unwrap_or_default() {
             let path = format!("secrets.{group}");
+            let known = variables.groups.entry(group).or_default();
             for (name, value) in problems.keep(grouped(&path, members)).unwrap_or_default() {
                 match problems.keep(look_up(&format!("{path}.{name}"), value, outside)) {
-                    Some(value) => drop(variables.secrets.insert(name, value)),
+                    Some(value) => {
+                        known.insert(name.clone(), value.clone());
+                        variables.secrets.insert(name, value);
+                    }
                     None => drop(variables.unread.insert(name)),
                 }
             }
-            variables.groups.push(group);
         }
         variables.words = variables.secrets.values().flat_map(words).collect();
         if variables.words.len() > MOST_SECRETS {
@@ -162,9 +165,21 @@ impl Variables {
         self.configuration.contains_key(name) || self.secrets.contains_key(name) || self.unread.contains(name)
     }
 
+    /// All of the configuration, and all secrets by their groups, as long as there is room; for what stands at `path`.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn all(&self, path: &str, room: &Room) -> Result<(Value, Value), SpecError> {
+        let configuration: Value = self.configuration.clone().into_iter().collect();
+        let secrets: Value = self.groups.clone().into_iter().collect();
+        room.take(path, &configuration)?;
+        room.take(path, &secrets)?;
+        Ok((configuration, secrets))
+    }
+
     /// Whether a group of secrets is called so.
     pub fn has_group(&self, name: &str) -> bool {
-        self.groups.iter().any(|group| group == name)
+        self.groups.contains_key(name)
     }
 
     /// Puts values in place of names, everywhere in `value`, which stands at `path`, as long as there is room.

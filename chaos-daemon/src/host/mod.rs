@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod addresses;
+pub mod allowed;
 pub mod boot;
 pub mod btf;
 pub mod budget;
@@ -34,6 +35,7 @@ pub mod process;
 pub mod program;
 pub mod protected;
 pub mod proxy;
+pub mod python;
 pub mod sandbox;
 pub mod secret;
 pub mod socket_file;

@@ -76,6 +76,11 @@ pub(super) async fn look(
             policy.may_run(who, &path)?;
             aside((caller, ticket), move || program(&path).map(Facts::Command)).await
         }
+        Question::Python(modules) => {
+            policy.may_call(who, &modules)?;
+            let interpreter = policy.probe_python.interpreter.clone();
+            aside((caller, ticket), move || program(&interpreter).map(Facts::Command)).await
+        }
         Question::Log { request, limit } => {
             logs::look(policy, &request, limit, (who, ticket)).await.map(Facts::Log)
         }

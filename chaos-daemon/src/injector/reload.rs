@@ -96,11 +96,12 @@ async fn reload(injector: &Rc<Injector>, source: PolicySource) {
     tracing::info!(before = before.digest, now = now.digest, "the policy was read again");
     injector.note("policy_read", format!("{}, and before {}", now.digest, before.digest));
     let restarted = before.probe_commands != now.probe_commands
+        || before.probe_python != now.probe_python
         || before.probe_kubeconfigs != now.probe_kubeconfigs
         || before.probe_credentials != now.probe_credentials;
     if restarted {
         tracing::warn!(
-            "programs, kubeconfigs and credentials of probes that are new to the policy can be used once the daemon is started again"
+            "programs, modules of Python, kubeconfigs and credentials of probes that are new to the policy can be used once the daemon is started again"
         );
     }
     if now.clock_skew && !before.clock_skew {

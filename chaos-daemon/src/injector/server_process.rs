@@ -24,7 +24,7 @@ use super::Options;
 use super::alerts::Ears;
 use super::child::{CHILD_FD, collect, ended, kill, start_child};
 use crate::host::accounts;
-use crate::host::program::Programs;
+use crate::host::allowed::Allowed;
 use crate::request::WentDown;
 use crate::request::claim::arrivals;
 use crate::request::descriptors::hand_over;
@@ -71,8 +71,8 @@ struct Taker {
 pub struct Recipe {
     directory: PathBuf,
     user: (u32, u32),
-    /// Programs that probes may run, and as whom.
-    programs: Programs,
+    /// What probes may run, and as whom.
+    allowed: Allowed,
     runner: (u32, u32),
     /// With what probes may ask clusters.
     kubeconfigs: BTreeSet<String>,
@@ -98,6 +98,7 @@ impl Recipe {
         let directory = options.state_dir.join("server");
         own_directory(&directory, user)?;
         let programs = options.policy.programs().map_err(io::Error::other)?;
+        let allowed = Allowed { programs, python: options.policy.probe_python.clone() };
         let runner = accounts::user(RUNNER)?.unwrap_or(UNNAMED_RUNNER);
         let kubeconfigs = options.policy.probe_kubeconfigs.clone();
         let credentials = options.policy.probe_credentials.clone();
@@ -106,7 +107,7 @@ impl Recipe {
         Ok(Self {
             directory,
             user,
-            programs,
+            allowed,
             runner,
             kubeconfigs,
             credentials,
@@ -192,13 +193,13 @@ impl Recipe {
     /// The runner and the server's end of the stream to it; `None` where no program may be run, or none can be so that it is sure to
     /// end. The daemon does without.
     fn start_runner(&self) -> io::Result<Option<(Child, StdUnixStream)>> {
-        if self.programs.is_empty() {
+        if self.allowed.is_empty() {
             return Ok(None);
         }
         let (asks, answers) = StdUnixStream::pair()?;
         let runner = spawn(self.runner, CloneFlags::CLONE_NEWPID, vec![answers.into()], |command| {
             command.arg("runner");
-            self.programs.words().iter().for_each(|word| {
+            self.allowed.words().iter().for_each(|word| {
                 command.arg("--command").arg(word);
             });
         });

@@ -10,7 +10,7 @@ use super::experiments::admit_here;
 use super::limits::Recent;
 use super::refusal::{Refusal, quoted};
 use super::roles::{Reach, Who, reach};
-use super::{FaultTypeName, PROBE_COMMANDS, PROBE_KUBECONFIGS, Permit, Policy};
+use super::{FaultTypeName, PROBE_COMMANDS, PROBE_KUBECONFIGS, PROBE_PYTHON, Permit, Policy};
 use crate::request::facts::Precautions;
 use crate::request::{Act, ApiError, ErrorCode};
 use crate::spec::effect::Effect;
@@ -356,6 +356,20 @@ impl Policy {
         let known = self.probe_commands.iter().map(|path| quoted(path));
         let text = format!("{path:?} is not among the programs that probes may run");
         Err(Refusal::new(PROBE_COMMANDS, text).but_for_one_more(PROBE_COMMANDS, known, quoted(path)).into())
+    }
+
+    /// Decides whether functions of these modules of Python may be called by a probe for somebody.
+    ///
+    /// # Errors
+    /// The rule that forbids it, and what it would have to say.
+    pub fn may_call(&self, who: &Who, modules: &[String]) -> Result<(), ApiError> {
+        self.admit(who, Act::Probe)?;
+        let Some(other) = modules.iter().find(|module| !self.probe_python.allows(module)) else {
+            return Ok(());
+        };
+        let known = self.probe_python.modules.iter().map(|module| quoted(module));
+        let text = format!("{other:?} is not among the modules of Python that probes may call");
+        Err(Refusal::new(PROBE_PYTHON, text).but_for_one_more(PROBE_PYTHON, known, quoted(other)).into())
     }
 
     /// Decides whether a cluster may be asked by a probe with the kubeconfig at `path` for somebody.

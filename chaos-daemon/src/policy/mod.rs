@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 
 use crate::host::Open;
 use crate::host::program::{Foreign, Programs, is_plain, own};
+use crate::host::python::Python;
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
 use crate::spec::units::{HOUR, LONGEST_FAULT, SpecError};
@@ -44,6 +45,8 @@ use times::Times;
 const FAULT_PATHS: &str = "fault_paths";
 /// The rule that names programs.
 const PROBE_COMMANDS: &str = "probe_commands";
+/// The rule that names modules of Python.
+const PROBE_PYTHON: &str = "probe_python.modules";
 /// The rule that names kubeconfigs.
 const PROBE_KUBECONFIGS: &str = "probe_kubeconfigs";
 /// The table of limits of this host.
@@ -91,6 +94,8 @@ pub struct Policy {
     pub probe_logs: BTreeSet<LogRule>,
     /// Programs that probes may run, each an absolute path, or a folder and `/*`. Default: none.
     pub probe_commands: Vec<String>,
+    /// Modules of Python whose functions probes may call, and who runs them. Default: none.
+    pub probe_python: Python,
     /// Kubeconfigs that probes may use, by their absolute paths. Default: none.
     pub probe_kubeconfigs: BTreeSet<String>,
     /// Files with credentials that probes may show, by their absolute paths, and to whom. Default: none.
@@ -154,6 +159,7 @@ impl Default for Policy {
             fault_netns: BTreeSet::new(),
             probe_logs: BTreeSet::new(),
             probe_commands: Vec::new(),
+            probe_python: Python::default(),
             probe_kubeconfigs: BTreeSet::new(),
             probe_credentials: BTreeMap::new(),
             windows: Times::default(),
@@ -382,6 +388,7 @@ impl Policy {
             );
             return Err(SpecError::new(PROBE_KUBECONFIGS, problem));
         }
+        self.probe_python.check("probe_python")?;
         credentials::check(&self.probe_credentials)?;
         self.windows.check()?;
         self.host_limits.check(HOST_LIMITS)?;

@@ -33,6 +33,7 @@ impl Policy {
             Question::Rules => Ok(Facts::Rules(self.rules())),
             Question::Leave => Ok(Facts::Leave(Box::new(self.leave(who, now)))),
             Question::Command(_)
+            | Question::Python(_)
             | Question::Unit(_)
             | Question::Processes(_)
             | Question::Log { .. }

@@ -205,6 +205,7 @@ const WRITTEN: [&str; 17] = [
     "load_cidrs",
     "probe_logs",
     "probe_commands",
+    "probe_python",
     "probe_kubeconfigs",
     "probe_credentials",
     "tcp_ports",
@@ -244,6 +245,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
         fault_netns,
         probe_logs,
         probe_commands,
+        probe_python,
         probe_kubeconfigs,
         probe_credentials,
         approval,
@@ -268,6 +270,7 @@ fn the_policy_that_is_installed_is_the_default_and_names_every_field() {
             && probe_logs.len() == 2
     );
     assert_eq!((probe_commands.len(), probe_kubeconfigs.len(), probe_credentials.len()), (2, 1, 1));
+    assert_eq!(probe_python.modules.len(), 2);
     assert!(windows.time_zone.is_some() && windows.only.len() == 1 && windows.never.len() == 3);
     host_limits.check("host_limits").unwrap();
     assert_eq!((host_limits.all().len(), host_limits.for_seconds, not_production.len()), (6, 10, 1));
@@ -299,6 +302,22 @@ fn a_program_is_run_only_if_the_policy_names_it_and_for_nobody_who_may_not_injec
     );
     let odd = here("probe_commands = [\"true\"]");
     assert_eq!(odd.check().unwrap_err().field, "probe_commands");
+}
+
+#[test]
+fn a_module_is_called_only_if_the_policy_names_it_and_for_nobody_who_may_not_inject() {
+    let call = |module: &str| [module.to_owned()];
+    let refused = here("").may_call(&ROOT.into(), &call("os.path")).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied);
+    assert!(refused.message.contains("os.path"), "{refused}");
+    assert!(refused.hint.unwrap().contains("probe_python.modules = [\"os.path\"]"));
+    let policy = here("probe_python.modules = [\"chaosprometheus\"]\nroles.operator.uids = [1000]");
+    assert!(policy.may_call(&ROOT.into(), &call("chaosprometheus.probes")).is_ok());
+    assert!(policy.may_call(&ROOT.into(), &["chaosprometheus".to_owned(), "os".to_owned()]).is_err());
+    let stranger = Caller::Unix { uid: 1001, gid: 0, pid: 1 };
+    assert!(policy.may_call(&stranger.into(), &call("chaosprometheus")).is_err());
+    let odd = here("probe_python.interpreter = \"python3\"");
+    assert_eq!(odd.check().unwrap_err().field, "probe_python.interpreter");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What a program says: its exit status, and its output.
 
 use std::fmt;
+use std::process::Stdio;
 use std::time::Duration;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::program::{Program, keep};
@@ -45,10 +47,21 @@ pub struct Command {
 }
 
 /// How a program has ended.
-struct End {
+pub(super) struct End {
     status: i32,
-    stdout: String,
+    pub(super) stdout: String,
     stderr: String,
+}
+
+impl End {
+    /// The status, and the first line that it said.
+    pub(super) fn words(&self) -> String {
+        let Self { status, stdout, stderr } = self;
+        match [stdout, stderr].into_iter().find_map(|text| first_line(text)) {
+            Some(said) => format!("status {status}, {said:?}"),
+            None => format!("status {status}"),
+        }
+    }
 }
 
 impl Command {
@@ -79,51 +92,12 @@ impl Command {
         Self { program, status: None, stdout: None, measure: Measure::Time }
     }
 
-    async fn run(&self, limit: Duration) -> Result<End, String> {
-        let mut running = self.program.start(std::process::Stdio::null())?;
-        let (Some(mut stdout), Some(mut stderr)) = (running.child.stdout.take(), running.child.stderr.take())
-        else {
-            return Err("has no output".to_owned());
-        };
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let ended = {
-            let reading = async { tokio::join!(keep(&mut stdout, &mut out), keep(&mut stderr, &mut err)) };
-            tokio::pin!(reading);
-            let mut read = false;
-            let ended = timeout(limit, async {
-                loop {
-                    tokio::select! {
-                        ended = running.ended() => return ended,
-                        _ = &mut reading, if !read => read = true,
-                    }
-                }
-            });
-            let ended = ended.await;
-            running.kill();
-            if !read {
-                // What has come by then is what it said.
-                let _ = timeout(LAST_WORDS, reading).await;
-            }
-            ended
-        };
-        let status = running.collect().await.map_err(|error| error.to_string())?;
-        match ended {
-            Ok(Ok(())) => Ok(End { status, stdout: text(&out), stderr: text(&err) }),
-            Ok(Err(error)) => Err(error.to_string()),
-            Err(_) => Err(format!("no end within {limit:?}: killed")),
-        }
-    }
-
     fn judge(&self, end: &End) -> Seen {
         let End { status, stdout, stderr } = end;
+        let words = end.words();
         let value = match self.measure {
             Measure::Time => None,
             Measure::Stdout => stdout.trim().parse::<f64>().ok().filter(|value| value.is_finite()),
-        };
-        let said = [stdout, stderr].into_iter().find_map(|text| first_line(text));
-        let words = match said {
-            Some(said) => format!("status {status}, {said:?}"),
-            None => format!("status {status}"),
         };
         let verdict = match self.problem(end, value) {
             None => Ok(words),
@@ -144,6 +118,51 @@ impl Command {
             return Some(format!("{pattern:?} is not found in its output"));
         }
         (self.measure == Measure::Stdout && value.is_none()).then(|| "its output is no number".to_owned())
+    }
+}
+
+/// Runs a program to its end, with this at its standard input, for no longer than `limit`.
+pub(super) async fn run(program: &Program, input: Option<Vec<u8>>, limit: Duration) -> Result<End, String> {
+    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let mut running = program.start(stdin)?;
+    let stdin = running.child.stdin.take();
+    let (Some(mut stdout), Some(mut stderr)) = (running.child.stdout.take(), running.child.stderr.take())
+    else {
+        return Err("has no output".to_owned());
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let ended = {
+        let saying = async {
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // One that does not read it all says why by its end.
+                let _ = stdin.write_all(&input).await;
+            }
+        };
+        let reading =
+            async { tokio::join!(saying, keep(&mut stdout, &mut out), keep(&mut stderr, &mut err)) };
+        tokio::pin!(reading);
+        let mut read = false;
+        let ended = timeout(limit, async {
+            loop {
+                tokio::select! {
+                    ended = running.ended() => return ended,
+                    _ = &mut reading, if !read => read = true,
+                }
+            }
+        });
+        let ended = ended.await;
+        running.kill();
+        if !read {
+            // What has come by then is what it said.
+            let _ = timeout(LAST_WORDS, reading).await;
+        }
+        ended
+    };
+    let status = running.collect().await.map_err(|error| error.to_string())?;
+    match ended {
+        Ok(Ok(())) => Ok(End { status, stdout: text(&out), stderr: text(&err) }),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("no end within {limit:?}: killed")),
     }
 }
 
@@ -168,7 +187,7 @@ fn first_line(text: &str) -> Option<String> {
 
 impl Sampler for Command {
     async fn take(&self, limit: Duration) -> Seen {
-        self.run(limit).await.map(|end| self.judge(&end)).into()
+        run(&self.program, None, limit).await.map(|end| self.judge(&end)).into()
     }
 
     /// What is run.

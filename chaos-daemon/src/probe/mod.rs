@@ -25,6 +25,7 @@ pub mod prober;
 pub mod process;
 pub mod program;
 pub mod prometheus;
+pub mod python;
 pub mod reach;
 pub mod runner;
 pub mod series;
@@ -62,7 +63,8 @@ const DEAF: &str = "this daemon listens for no alerts: start it with --alert-web
 
 /// Makes the enum of the kinds of checks, and the list of their names.
 macro_rules! checks {
-    ($($(#[doc = $doc:literal])+ $kind:ident($sampler:ty) = $name:literal $(if $feature:literal)?,)+) => {
+    ($($(#[doc = $doc:literal])+ $kind:ident($sampler:ty) = $name:literal $(if $feature:literal)?,)+
+     documents: $($(#[doc = $only:literal])+ $of_documents:ident($other:ty),)+) => {
         /// Names of the checks, as `chaosctl probe` and documents have them.
         pub const KINDS: &[&str] = &[$($(#[cfg(feature = $feature)])? $name,)+];
 
@@ -70,18 +72,21 @@ macro_rules! checks {
         #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
         pub enum Check {
             $($(#[doc = $doc])+ $kind($sampler),)+
+            $($(#[doc = $only])+ $of_documents($other),)+
         }
 
         impl Check {
             fn sampler(&self) -> &dyn Sampler {
                 match self {
                     $(Self::$kind(sampler) => sampler,)+
+                    $(Self::$of_documents(sampler) => sampler,)+
                 }
             }
 
             fn sampler_mut(&mut self) -> &mut dyn Sampler {
                 match self {
                     $(Self::$kind(sampler) => sampler,)+
+                    $(Self::$of_documents(sampler) => sampler,)+
                 }
             }
 
@@ -89,6 +94,7 @@ macro_rules! checks {
             fn take(&self, limit: Duration) -> BoxFuture<'_, Seen> {
                 match self {
                     $(Self::$kind(sampler) => sampler.take(limit).boxed(),)+
+                    $(Self::$of_documents(sampler) => sampler.take(limit).boxed(),)+
                 }
             }
         }
@@ -130,6 +136,9 @@ checks! {
     Alert(alert::Alert) = "alert",
     /// Whether a resource of a Kubernetes cluster is there, or ready.
     Kubernetes(kubernetes::Resource) = "kubernetes" if "kubernetes",
+    documents:
+    /// What a function of Python returns.
+    Python(python::Call),
 }
 
 /// Takes samples of one kind. What a kind does not say is as it is here.
@@ -183,6 +192,11 @@ trait Sampler: fmt::Display {
     }
 
     fn program_mut(&mut self) -> Option<&mut Program> {
+        None
+    }
+
+    /// The modules of Python that are called for it, if any are.
+    fn python(&self) -> Option<Vec<String>> {
         None
     }
 
@@ -381,6 +395,11 @@ impl Check {
 
     fn program_mut(&mut self) -> Option<&mut Program> {
         self.sampler_mut().program_mut()
+    }
+
+    /// The modules of Python that are called for it, if any are.
+    pub fn python(&self) -> Option<Vec<String>> {
+        self.sampler().python()
     }
 
     /// The kubeconfig with which somebody is asked for it, if one is.

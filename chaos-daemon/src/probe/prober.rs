@@ -94,17 +94,18 @@ impl Prober {
 
     /// Who takes samples of this, if they may be taken for the caller, and which addresses they may ask.
     async fn taker(&self, check: &Check) -> Result<(&Samples, Reach), ApiError> {
-        let mut reach = Reach::usual();
+        let (mut reach, mut is_run) = (Reach::usual(), false);
         for question in needed_leaves(check) {
             // Where nobody decides, the usual addresses may be asked, as by everybody on this host.
             if self.injector.is_none() && matches!(question, Fact::Address(_)) {
                 continue;
             }
+            is_run |= matches!(question, Fact::Command(_) | Fact::Python(_));
             if let Facts::Address(told) = self.leave(question).await? {
                 reach = told;
             }
         }
-        let taker = if check.program().is_some() { self.runs()? } else { &self.prober };
+        let taker = if is_run { self.runs()? } else { &self.prober };
         Ok((taker, reach))
     }
 
@@ -147,15 +148,16 @@ pub fn needed_leaves(check: &Check) -> Vec<Fact> {
         Some(Fact::Credential { path: credential.file()?.to_owned(), url: url.to_owned() })
     });
     let program = check.program().map(|program| Fact::Command(program.path().to_owned()));
+    let program = check.python().map(Fact::Python).or(program);
     let kubeconfig = check.kubeconfig().map(|path| Fact::Kubeconfig(path.to_owned()));
     [credential, program, kubeconfig, check.host().map(Fact::Address)].into_iter().flatten().collect()
 }
 
 /// How long a sample is waited for. One of a program may first wait for a place, and at last for the end of what it has started.
 fn patience(probe: &Probe) -> Duration {
-    match probe.check.program() {
-        Some(_) => 2 * probe.timeout + 2 * runner::GRACE + GRACE,
-        None => probe.timeout + GRACE,
+    match probe.check.program().is_some() || probe.check.python().is_some() {
+        true => 2 * probe.timeout + 2 * runner::GRACE + GRACE,
+        false => probe.timeout + GRACE,
     }
 }
 

@@ -21,8 +21,11 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::prober::Asked;
-use super::{Probe, Sample, late, offspring};
-use crate::host::program::{Programs, trusted};
+use super::python::Call;
+use super::{Check, Probe, Sample, late, offspring};
+use crate::host::allowed::Allowed;
+use crate::host::program::trusted;
+use crate::host::python::Python;
 use crate::request::line::answer_questions;
 use crate::request::wire::MAX_FRAME;
 
@@ -33,24 +36,24 @@ pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// How often the first process of the namespace looks whether it has been left something, in milliseconds.
 const ROUND: u16 = 1000;
 
-/// Serves the server until it is gone; `programs` are those that the policy names. What was started here is left to the caller to
+/// Serves the server until it is gone; `allowed` is what the policy lets it run. What was started here is left to the caller to
 /// collect, by [`offspring::end_all`].
 ///
 /// # Errors
 /// When the namespace cannot be kept.
-pub async fn serve(stream: UnixStream, programs: Programs) -> io::Result<()> {
+pub async fn serve(stream: UnixStream, allowed: Allowed) -> io::Result<()> {
     // The way to the server is this process's alone.
     fcntl(&stream, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     // The first child is the first process there.
     let mut keeper = own("keep").stdin(Stdio::piped()).spawn()?;
     // Its end is that of the keeper, also of one that comes too late for the parent-death signal.
     let held = keeper.stdin.take();
-    let (programs, places) = (Arc::new(programs), Arc::new(Semaphore::new(AT_ONCE)));
+    let (allowed, places) = (Arc::new(allowed), Arc::new(Semaphore::new(AT_ONCE)));
     let answered = answer_questions(stream, move |Asked { probe, .. }: Asked| {
-        let (programs, places) = (Arc::clone(&programs), Arc::clone(&places));
+        let (allowed, places) = (Arc::clone(&allowed), Arc::clone(&places));
         async move {
             let what = probe.check.to_string();
-            let sample = sample(probe, &programs, &places).await;
+            let sample = sample(probe, &allowed, &places).await;
             sample.unwrap_or_else(|why| Sample::failed(format!("{what}: {why}")))
         }
     });
@@ -62,13 +65,17 @@ pub async fn serve(stream: UnixStream, programs: Programs) -> io::Result<()> {
     served
 }
 
-async fn sample(mut probe: Probe, programs: &Programs, places: &Semaphore) -> Result<Sample, String> {
-    let program = probe.check.program_mut().ok_or("it runs no program")?;
-    if !programs.contains(program.path()) {
-        return Err(format!("{:?} is not among the programs that probes may run", program.path()));
+async fn sample(mut probe: Probe, allowed: &Allowed, places: &Semaphore) -> Result<Sample, String> {
+    if let Check::Python(call) = &mut probe.check {
+        *call = interpreted(call.clone(), &allowed.python)?;
+    } else {
+        let program = probe.check.program_mut().ok_or("it runs no program")?;
+        if !allowed.programs.contains(program.path()) {
+            return Err(format!("{:?} is not among the programs that probes may run", program.path()));
+        }
+        let file = trusted(program.path()).map_err(|distrust| distrust.to_string())?;
+        *program = program.clone().found(file);
     }
-    let file = trusted(program.path()).map_err(|distrust| distrust.to_string())?;
-    *program = program.clone().found(file);
     let place = timeout(probe.timeout, places.acquire()).await;
     let Ok(Ok(_place)) = place else {
         return Err(format!("{AT_ONCE} programs run, and none ended within {:?}", probe.timeout));
@@ -86,6 +93,17 @@ async fn sample(mut probe: Probe, programs: &Programs, places: &Semaphore) -> Re
         Ok(taken) => taken.map_err(|error| format!("the process that takes samples: {error}")),
         Err(_) => Err(late(limit)),
     }
+}
+
+/// A call that the policy allows, by its interpreter.
+fn interpreted(call: Call, python: &Python) -> Result<Call, String> {
+    let modules = call.modules().map_err(|error| error.to_string())?;
+    if let Some(other) = modules.iter().find(|module| !python.allows(module)) {
+        return Err(format!("{other:?} is not among the modules that probes may call"));
+    }
+    let interpreter = Call::interpreter(&python.interpreter).map_err(|error| error.to_string())?;
+    let file = trusted(interpreter.path()).map_err(|distrust| distrust.to_string())?;
+    Ok(call.by(interpreter.found(file)))
 }
 
 async fn exchange(child: &mut Child, probe: &Probe) -> io::Result<Sample> {

@@ -31,6 +31,8 @@ pub enum Question {
     Services(ServicesWanted),
     /// Whether the program at this path may be run for the asker.
     Command(String),
+    /// Whether functions of these modules of Python may be called for the asker.
+    Python(Vec<String>),
     /// Whether a cluster may be asked for the asker with the kubeconfig at this path.
     Kubeconfig(String),
     /// Whether what is in the file at this path may be shown for the asker to the server at an address.

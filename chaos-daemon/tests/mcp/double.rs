@@ -399,6 +399,10 @@ impl Double {
                     Question::Command(path) => {
                         policy.may_run(who, path).map(|()| Facts::Command(path.clone()))
                     }
+                    Question::Python(modules) => {
+                        let interpreter = policy.probe_python.interpreter.clone();
+                        policy.may_call(who, modules).map(|()| Facts::Command(interpreter))
+                    }
                     Question::Credential { .. } => answer(),
                     question => look(question, who),
                 }

@@ -351,3 +351,27 @@ async fn what_is_no_mcp_server_is_told_with_its_last_words_and_nothing_of_it_is_
         assert_eq!(code, 2, "{words:?}: {said}");
     }
 }
+
+#[tokio::test]
+async fn a_module_of_python_is_called_only_if_the_policy_and_the_runner_know_it() {
+    let server = Server::start_with_programs(&[SHELL]).await;
+    let mut client = Client::open(&server.socket).await;
+    let exists = json!({"type": "python", "module": "os.path", "func": "exists", "arguments": {"path": "/"}});
+    let judge = json!({"type": "probe", "name": "j", "provider": {"type": "python", "module": "my.judge", "func": "f"}});
+    let refused = async |client: &mut Client, tolerance: Value, module: &str| {
+        let (answer, failed) =
+            client.call("chaos_register_experiment", steady("no", exists.clone(), tolerance)).await;
+        let error = &answer["error"];
+        assert!(failed && error["code"] == "POLICY_DENIED", "{answer}");
+        assert!(error["message"].as_str().unwrap().contains(module), "{answer}");
+        assert!(error["hint"].as_str().unwrap().contains("probe_python.modules = ["), "{answer}");
+    };
+    refused(&mut client, json!(true), "os.path").await;
+    server.policy.lock().unwrap().probe_python.modules.push("os.path".to_owned());
+    refused(&mut client, judge, "my.judge").await;
+    // The runner has a list of its own, in which no module is.
+    register(&mut client, steady("python", exists.clone(), json!(true))).await;
+    let (verdict, error) = verdict(&mut client, "python").await;
+    assert_eq!(verdict, "refused");
+    assert!(error.contains("not among the modules that probes may call"), "{error}");
+}

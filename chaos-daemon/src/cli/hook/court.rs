@@ -78,6 +78,7 @@ impl Court for File {
         match &question {
             // Whether others could change the program is seen by the daemon.
             Question::Command(path) => self.policy.may_run(&self.who, path),
+            Question::Python(modules) => self.policy.may_call(&self.who, modules),
             question => self.policy.answer(&self.who, question, Timestamp::now()).map(drop),
         }
     }

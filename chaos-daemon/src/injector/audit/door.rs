@@ -146,6 +146,7 @@ fn asked(question: &Question) -> Option<(&'static str, Option<String>, Recorded)
         }
         Question::Targets(_) => ("list_targets", None, Recorded::Refusal),
         Question::Command(path) => ("run_program", Some(path.clone()), Recorded::Refusal),
+        Question::Python(modules) => ("call_python", Some(modules.join(", ")), Recorded::Refusal),
         Question::Kubeconfig(path) => ("use_kubeconfig", Some(path.clone()), Recorded::Refusal),
         Question::Credential { path, url } => {
             ("show_credential", Some(format!("{path} to {}", origin(url))), Recorded::Refusal)
