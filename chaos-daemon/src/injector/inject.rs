@@ -580,4 +580,3 @@ fn pins(admitted: &Admitted) -> Pins {
     let spared = Some(admitted.spared.with_session());
     Pins { group: work.group().cloned(), device, spared }
 }
-

@@ -195,7 +195,7 @@ fn taken_in(path: &str) -> String {
 }
 
 /// Fields that are written out, with their defaults or with examples.
-const WRITTEN: [&str; 17] = [
+const WRITTEN: [&str; 18] = [
     "max_active",
     "max_duration_seconds",
     "clock_skew",

@@ -132,7 +132,8 @@ fn a_client_that_means_harm_skips_no_stage_and_outlives_no_gate(_: &Context) -> 
     assert!(!is_cut(&daemon.mcp()?));
     // Whoever begins a run and leaves, or never listens, has no more of it than its gate lets.
     let path = daemon.socket();
-    let begun = thread::spawn(move || Mcp::connect_as(AGENT, &path)?.call_tool("chaos_run_experiment", run(10)));
+    let begun =
+        thread::spawn(move || Mcp::connect_as(AGENT, &path)?.call_tool("chaos_run_experiment", run(10)));
     let status = daemon.mcp()?;
     assert!(wait_until(HANG, || is_cut(&status)), "{}", daemon.log());
     drop(agent);

@@ -89,6 +89,7 @@ fn right(probe: &Probe, form: Form, tolerance: &Tolerance) -> String {
         Tolerance::Range { target, bounds: (low, high) } => format!("{}{low} to {high}", of(target)),
         Tolerance::Regex { target, pattern } => format!("{}has {}", of(target), pattern.as_str()),
         Tolerance::JsonPath { target, .. } => format!("{}found by its path", of(target)),
+        Tolerance::Asked(_) => "what its tolerance in Python takes".to_owned(),
     }
 }
 
