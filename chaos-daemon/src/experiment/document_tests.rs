@@ -287,7 +287,8 @@ fn a_probe_that_is_not_understood_is_refused_by_name() {
             json!({"type": "process", "path": "chaosctl", "arguments": ["probe", "tcp", "x"]}),
             "provider.arguments",
         ),
-        ("provider", json!({"type": "python"}), "provider.type"),
+        ("provider", json!({"type": "python"}), "provider.module"),
+        ("provider", json!({"type": "grpc"}), "provider.type"),
     ] {
         let mut changed = document();
         changed["steady-state-hypothesis"]["probes"][0][key] = value.clone();

@@ -38,7 +38,7 @@ fn a_command_line_becomes_the_fault_that_does_the_same() {
         ),
         (
             "sudo /sbin/tc qdisc replace dev eth0 root handle 1: netem delay 0.1s 20ms 25% distribution normal",
-            "latency --delay 100ms --jitter 20ms --correlation-percent 25 --distribution normal --interface eth0 --direction egress",
+            "latency --delay 100ms --jitter 20ms --distribution normal --interface eth0 --direction egress",
         ),
         (
             "tc qdisc add dev eth0 root netem delay 1500",
@@ -111,7 +111,7 @@ fn a_command_line_that_no_fault_means_is_a_gap_that_says_why() {
         ("iptables -A FORWARD -d 192.0.2.10 -j DROP", "FORWARD"),
         ("iptables -F OUTPUT", "-F"),
         ("iptables -A OUTPUT -p tcp --dport 1 -m owner --uid-owner 0 -j DROP", "-m"),
-        ("iptables -A OUTPUT -d ! 192.0.2.10 -j DROP", "!"),
+        ("iptables -A OUTPUT -d ! 192.0.2.10 -j DROP", "all others"),
         ("stress-ng --hdd 1", "disk_io"),
         ("stress-ng --vm 4 --vm-bytes 1G", "two ways"),
         ("stress-ng --vm 1 --vm-bytes 80%", "no size"),

@@ -53,12 +53,14 @@ fn netem(words: &[&str]) -> Result<Vec<String>, String> {
             if let Some(jitter) = more.first() {
                 option("--jitter", time(jitter)?);
             }
-            if let Some(correlation) = more.get(1) {
-                option("--correlation-percent", percent(correlation));
-            }
             match after {
-                [] => {}
-                ["distribution", name @ ("uniform" | "normal" | "pareto" | "paretonormal")] => {
+                [] | ["distribution", "uniform"] => {
+                    if let Some(correlation) = more.get(1) {
+                        option("--correlation-percent", percent(correlation));
+                    }
+                }
+                // netem has no use for a correlation then.
+                ["distribution", name @ ("normal" | "pareto" | "paretonormal")] => {
                     option("--distribution", (*name).to_owned());
                 }
                 [word, ..] => return Err(odd(word)),
