@@ -496,12 +496,11 @@ async fn ask(client: &Client, command: &Command, json: bool) -> Result<Done, Fai
             said(client, "chaos_stop", Value::Object(which)).await
         }
         Command::Status { watch: true, .. } => {
-            watch::status(client, json).await?;
-            Ok(Done::well(String::new(), Value::Null))
+            Ok(watch::status(client, json).await.map(|()| Done::well(String::new(), Value::Null))?)
         }
         Command::Status { results, .. } => {
-            let asked = object(json!({"include_results": results}));
-            Ok(Done::shown(client.ask("chaos_status", asked).await?, show::status))
+            let asked = client.ask("chaos_status", object(json!({"include_results": results}))).await?;
+            Ok(Done::shown(asked, show::status))
         }
         Command::Doctor { residue } => doctor(client, *residue).await,
         Command::Targets { text, .. } => {
@@ -569,8 +568,8 @@ struct Sentence {
 
 /// What this host can do, or what is left on it.
 async fn doctor(client: &Client, residue: bool) -> Result<Done, Failure> {
-    let asked = object(json!({"residue": residue}));
-    let answer: Answer<DoctorOutput> = client.ask("chaos_doctor", asked).await?;
+    let answer: Answer<DoctorOutput> =
+        client.ask("chaos_doctor", object(json!({"residue": residue}))).await?;
     Ok(match answer.read.everywhere {
         Some(report) => {
             Done { text: report.to_string(), code: report.level.exit_code(), answer: json!(report) }

@@ -52,8 +52,9 @@ fn is_decided(arguments: &str, by_shell: bool) -> bool {
     match by_shell {
         // The options of chaosctl itself mean nothing in a document, however often they are there.
         false => arguments.contains("--json") || arguments.contains("--socket"),
-        // No probability; and an option that takes no value has one, which as a word would end the options.
-        true => arguments.contains("NaN") || arguments.contains(r#":"--""#),
+        // No probability; an option that takes no value has one, which as a word would end the options; and one without its value
+        // twice, of which the second would be the value of the first where that may begin with a dash.
+        true => [r#"NaN"#, r#":"--""#, r#":["",""]"#].iter().any(|odd| arguments.contains(odd)),
     }
 }
 

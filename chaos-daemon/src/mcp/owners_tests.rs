@@ -16,7 +16,7 @@ use crate::request::facts::{Facts, Question};
 use crate::request::wire::{Desk, Door};
 use crate::request::{Evidence, FaultState, FaultStatus, PlanReport, Removal, Reply, Request};
 use crate::server::history::Retention;
-use crate::spec::{FaultRequest, LifetimeClass, Owner, QualifiedName};
+use crate::spec::{FaultRequest, LifetimeClass, Owner, QualifiedName, Reach};
 use tools::Entry;
 
 const A: u32 = 1001;
@@ -147,6 +147,7 @@ async fn inject_and_remove(mut desk: Desk, active: Active) {
             Request::Look {
                 question: Question::Act(_) | Question::Named { .. } | Question::Fault { .. },
             } => Reply::Seen(Facts::Act),
+            Request::Look { question: Question::Address(_) } => Reply::Seen(Facts::Address(Reach::usual())),
             Request::Look { question: Question::Naming(_) } => {
                 Reply::Error(ApiError::new(ErrorCode::PolicyDenied, "of another user"))
             }

@@ -26,16 +26,6 @@ impl Span {
         Self { least: 0.0, most: limit.as_secs_f64() * 1e3, reached: false }
     }
 
-    /// What it is measured in: milliseconds, percent, or a mere number, for which it is empty.
-    pub fn unit(self) -> &'static str {
-        match self {
-            Self::PERCENT => "%",
-            // Only an answer has a time that it may not take.
-            Self { reached: false, .. } => "ms",
-            _ => "",
-        }
-    }
-
     /// Whether something in it is at least this.
     pub fn reaches(self, value: f64) -> bool {
         self.most > value || (self.reached && self.most >= value)

@@ -16,7 +16,7 @@ use super::registry::{replace, replace_synced};
 use crate::experiment::entry::Entries;
 use crate::experiment::timeline::Occurrence;
 use crate::experiment::{FailureMode, Stage, Verdict};
-use crate::request::WentDown;
+use crate::request::{ApiError, ErrorCode, WentDown};
 use crate::spec::{Owner, QualifiedName};
 
 /// The name of the file in the state directory.
@@ -195,6 +195,13 @@ fn load(path: &Path) -> Unfinished {
         }
         Unfinished::new()
     })
+}
+
+/// Why no run begins of which nothing would be known after a crash.
+pub(super) fn unnoted(problem: &io::Error) -> ApiError {
+    let text = format!("no run begins that cannot be noted before: {problem}");
+    ApiError::new(ErrorCode::Unavailable, text)
+        .hint("make room where the daemon keeps its state (--state-dir)")
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::history::views::sees_all;
 use super::history::{ExperimentResult, History, Recorded, RunFault, of_document, of_stages};
 use super::ledger::{Ledger, begun, ended, log_end, refused};
-use super::notes::{Note, Notes};
+use super::notes::{Note, Notes, unnoted};
 use crate::experiment::role::Role;
 use crate::experiment::timeline::{Kind, Occurrence, Reading};
 use crate::experiment::{
@@ -413,9 +413,7 @@ impl Runs {
         let (ledger, begun) = self.begun(&run, &by, &door).await?;
         if let Err(problem) = self.notes.begin(&run.run_id, run.note()).await {
             self.lock().remove(&run.run_id);
-            let text = format!("no run begins that cannot be noted before: {problem}");
-            let error = ApiError::new(ErrorCode::Unavailable, text)
-                .hint("make room where the daemon keeps its state (--state-dir)");
+            let error = unnoted(&problem);
             ledger.put(audit::Kind::Start, refused(begun, &error), caller).await;
             return Err(error);
         }

@@ -134,7 +134,7 @@ fn a_client_that_means_harm_skips_no_stage_and_outlives_no_gate(_: &Context) -> 
     let path = daemon.socket();
     let begun =
         thread::spawn(move || Mcp::connect_as(AGENT, &path)?.call_tool("chaos_run_experiment", run(10)));
-    let status = daemon.mcp()?;
+    let status = Mcp::connect_as(AGENT, &daemon.socket())?;
     assert!(wait_until(HANG, || is_cut(&status)), "{}", daemon.log());
     drop(agent);
     drop(socket);

@@ -50,7 +50,7 @@ impl Limits {
 }
 
 fn limit(probe: &Probe, words: String) -> Limit {
-    Limit { unit: probe.span().unit(), words }
+    Limit { unit: probe.unit(), words }
 }
 
 /// When a gate trips.
@@ -105,7 +105,7 @@ fn bounds(probe: &Probe) -> String {
 }
 
 fn with_unit(value: f64, probe: &Probe) -> String {
-    format!("{value} {}", probe.span().unit()).trim_end().to_owned()
+    format!("{value} {}", probe.unit()).trim_end().to_owned()
 }
 
 #[cfg(test)]
