@@ -126,7 +126,9 @@ impl Tier {
         if self.fault_types.contains(&FaultTypeName(request.fault_type)) {
             return Some(("fault_types", format!("it is {kind}")));
         }
-        if self.host_wide && !request.target.names_group() && request.target.netns.is_none() {
+        // By a process the namespace may be the host's own.
+        let netns = request.target.netns.as_deref().filter(|netns| !netns.starts_with("/proc/"));
+        if self.host_wide && !request.target.names_group() && netns.is_none() {
             return Some(("host_wide", format!("{kind} is aimed at the whole host")));
         }
         let of = fault.effect.magnitude();

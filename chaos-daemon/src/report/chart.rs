@@ -10,7 +10,7 @@ use chaos_search::picture::escaped;
 use super::document::called;
 use super::facts::active;
 use super::story::Story;
-use super::words::{amount, line, seconds};
+use super::words::{amount, exact, line, seconds};
 use super::worst::{Limit, gates};
 use crate::experiment::role::{Role, Stage};
 use crate::experiment::timeline::{Kind, Reading};
@@ -315,7 +315,7 @@ fn panel(out: &mut String, story: &Story<'_>, axis: &Axis, gate: &str, limit: &L
     let _ = writeln!(
         out,
         "<line class=\"limit\" x1=\"0\" x2=\"100%\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text class=\"limit\" x=\"4\" y=\"{label:.1}\">{}</text>",
-        escaped(&amount(limit.value, limit.unit))
+        escaped(&exact(limit.value, limit.unit))
     );
     axis.end(out, PANEL);
 }

@@ -4,6 +4,7 @@ use super::document::called;
 use super::facts::{active, not_active, verdict};
 use super::story::{Story, ended};
 use super::words::{count, day, line, seconds};
+use crate::experiment::timeline::Kind;
 use crate::server::history::{Recorded, RunFault};
 
 /// The facts of a run, in sentences without any mark-up: what, where, when, what was done, what failed first, and how long it took to be
@@ -33,6 +34,7 @@ pub(super) fn told(story: &Story<'_>) -> String {
     said.extend(recorded.faults.iter().map(|fault| fault_told(story, fault)));
     said.push(match (facts.first_unmet, recorded.samples.is_empty()) {
         (_, true) => "No sample is recorded.".to_owned(),
+        (None, _) if facts.injected.is_none() => "No fault was active as far as is recorded.".to_owned(),
         (None, _) => "No sample was out of bounds once a fault was active.".to_owned(),
         (Some(first), _) => {
             let after = facts.injected.map(|began| {
@@ -67,15 +69,17 @@ pub(super) fn told(story: &Story<'_>) -> String {
 /// How the system was once the faults were removed.
 fn afterwards(story: &Story<'_>) -> String {
     let (run, facts) = (&story.recorded.run, &story.facts);
+    let has = |kind: Kind| story.recorded.events.iter().any(|event| event.kind == kind);
     match (facts.removed, facts.met_again) {
+        _ if has(Kind::RemovalFailed) => "The removal of a fault has failed.".to_owned(),
         (Some(removed), Some(met)) => {
             let after = seconds(met - removed);
             format!("The steady state was met {after} after the last fault was removed.")
         }
-        (Some(_), None) if run.verified.is_some_and(|verified| !verified.after) => {
-            "The steady state was not verified after the last fault was removed.".to_owned()
+        (Some(_), None) if run.verified.is_some_and(|verified| verified.after) => {
+            "The steady state was not met after the last fault was removed.".to_owned()
         }
-        (Some(_), None) => "The steady state was not met after the last fault was removed.".to_owned(),
+        (Some(_), None) => "The steady state was not verified after the last fault was removed.".to_owned(),
         (None, _) => "No removal of a fault is recorded.".to_owned(),
     }
 }

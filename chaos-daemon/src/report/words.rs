@@ -14,12 +14,33 @@ pub(super) fn number(value: f64) -> String {
     let places = match value.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
-        _ => 2,
+        size if size >= 1.0 || size == 0.0 => 2,
+        // Three that say something: 0.00123.
+        size => (2.0 - size.log10().floor()).clamp(0.0, 12.0) as usize,
     };
-    let text = format!("{value:.places$}");
+    without_zeros(&format!("{value:.places$}"))
+}
+
+fn without_zeros(text: &str) -> String {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+        false => text.to_owned(),
+    }
+}
+
+/// A number that somebody has written, as it is, with its unit.
+pub(super) fn exact(value: f64, unit: &str) -> String {
+    match unit {
+        "bytes" if value.abs() >= 1_048_576.0 && value % 1_048_576.0 == 0.0 => amount(value, unit),
+        _ => format!("{value} {unit}").trim_end().to_owned(),
+    }
+}
+
+/// A number that was measured, so that it is seen on which side of a limit it is.
+pub(super) fn beside(value: f64, limit: f64, unit: &str) -> String {
+    match (value - limit).abs() <= limit.abs() / 50.0 && unit != "bytes" {
+        true => format!("{} {unit}", without_zeros(&format!("{value:.4}"))).trim_end().to_owned(),
+        false => amount(value, unit),
     }
 }
 
@@ -38,8 +59,8 @@ pub(super) fn seconds(value: f64) -> String {
     match value {
         short if short < 0.0005 => "0 s".to_owned(),
         short if short < 0.9995 => format!("{} ms", number((short * 1000.0).round())),
-        short if short < 120.0 => format!("{} s", number(short)),
-        minutes if minutes < 7200.0 => two(whole / 60, "min", whole % 60, "s"),
+        short if whole < 120 => format!("{} s", number(short)),
+        _ if whole < 7200 => two(whole / 60, "min", whole % 60, "s"),
         _ => two(whole / 3600, "h", whole % 3600 / 60, "min"),
     }
 }
@@ -97,7 +118,12 @@ pub(super) fn fields<'a>(fields: impl IntoIterator<Item = (&'a String, &'a Value
                 .unwrap_or((name, ""));
         let name = name.replace('_', " ");
         match value {
-            Value::Number(number) => format!("{name} {}", amount(number.as_f64().unwrap_or(f64::NAN), unit)),
+            Value::Number(number) if unit == "bytes" => {
+                format!("{name} {}", exact(number.as_f64().unwrap_or(f64::NAN), unit))
+            }
+            Value::Number(number) => {
+                format!("{name} {} {unit}", without_zeros(&number.to_string())).trim_end().to_owned()
+            }
             // What is set needs no more than its name.
             Value::Bool(true) => name,
             other => format!("{name} {}", plain(other)),
@@ -125,7 +151,9 @@ mod tests {
     fn a_number_has_as_many_digits_as_say_something() {
         for (value, expected) in [
             (0.0, "0"),
-            (0.456, "0.46"),
+            (0.456, "0.456"),
+            (0.001_234, "0.00123"),
+            (1.005, "1"),
             (9.5, "9.5"),
             (12.34, "12.3"),
             (100.0, "100"),
@@ -139,6 +167,19 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_is_told_as_it_was_written_and_a_value_near_it_on_its_own_side() {
+        for (value, expected) in
+            [(99.95, "99.95 %"), (0.001, "0.001 %"), (500.0, "500 %"), (12.34, "12.34 %")]
+        {
+            assert_eq!(exact(value, "%"), expected);
+        }
+        assert_eq!(beside(500.4, 500.0, "ms"), "500.4 ms");
+        assert_eq!(beside(499.96, 500.0, "ms"), "499.96 ms");
+        assert_eq!(beside(923.77, 500.0, "ms"), "924 ms");
+        assert_eq!(exact(2.0 * 1_048_576.0, "bytes"), "2 MiB");
+    }
+
+    #[test]
     fn a_length_of_time_has_the_units_that_people_use() {
         for (value, expected) in [
             (0.0, "0 s"),
@@ -146,6 +187,7 @@ mod tests {
             (0.9996, "1 s"),
             (2.046, "2.05 s"),
             (59.94, "59.9 s"),
+            (119.7, "2 min"),
             (120.0, "2 min"),
             (125.0, "2 min 5 s"),
             (7200.0, "2 h"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::words::{amount, number};
+use super::words::{amount, beside, exact, number};
 use crate::experiment::Experiment;
 use crate::experiment::gate::{Gate, Op, Rule};
 use crate::experiment::role::{Role, Stage};
@@ -39,7 +39,7 @@ impl Limit {
 
     /// The comparison alone, such as "> 500 ms".
     pub(super) fn bound(&self) -> String {
-        format!("{} {}", self.op, amount(self.value, self.unit))
+        format!("{} {}", self.op, exact(self.value, self.unit))
     }
 
     /// What is a breach, such as "> 500 ms for 10s".
@@ -131,7 +131,7 @@ pub(super) fn told(recorded: &Recorded, experiment: Option<&Experiment>, gate: &
     let Worst { value, unit, bad, without_data, samples } = worst;
     let mut said = match (value, &limit) {
         (Some(value), Some(limit)) => {
-            format!("worst {}; a breach is {}", amount(value, unit), limit.breach())
+            format!("worst {}; a breach is {}", beside(value, limit.value, unit), limit.breach())
         }
         (None, Some(limit)) => format!("no value was measured; a breach is {}", limit.breach()),
         (_, None) => String::new(),

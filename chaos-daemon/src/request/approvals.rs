@@ -78,8 +78,9 @@ pub struct Given {
     pub until: Timestamp,
 }
 
-/// By what the plan of a run is known: its document, its stage, and the plans of its faults, in their order.
-pub fn digest_of_run(document: &str, stage: Option<u8>, faults: &[&str]) -> String {
-    let all = json!({"document": document, "stage": stage, "faults": faults}).to_string();
+/// By what the plan of a run is known: its document, its stage and whether that is skipped to, and the plans of its faults, in their
+/// order.
+pub fn digest_of_run(document: &str, (stage, skips): (Option<u8>, bool), faults: &[&str]) -> String {
+    let all = json!({"document": document, "stage": stage, "skips": skips, "faults": faults}).to_string();
     Sha256::digest(all.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }

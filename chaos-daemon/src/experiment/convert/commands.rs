@@ -48,14 +48,12 @@ pub(super) fn understand(words: &[String]) -> Result<Meaning, String> {
     match name(program) {
         "sh" | "bash" | "dash" => match arguments {
             ["-c", line] => understand(&plain(line)?),
-            ["-c", _, ..] if arguments.iter().skip(1).all(|word| !word.contains(char::is_whitespace)) => {
-                understand(&arguments[1..].iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
-            }
+            ["-c", ..] => Err("a shell runs the one word after -c: write the command line as one".to_owned()),
             _ => Err("a shell could do anything".to_owned()),
         },
         "tc" => traffic::tc(arguments),
         "ip" => traffic::ip(arguments),
-        "iptables" | "ip6tables" => netfilter::iptables(arguments),
+        program @ ("iptables" | "ip6tables") => netfilter::iptables(program, arguments),
         "stress-ng" | "stress" => pressure::stress(arguments),
         "kill" | "pkill" | "killall" => pressure::signal(name(program), arguments),
         "systemctl" | "service" => pressure::service(name(program), arguments),

@@ -18,9 +18,11 @@ use super::native::is_chaosctl;
 
 /// How long a fault lasts beyond the pauses that follow it, in seconds.
 const MARGIN: f64 = 60.0;
+/// How long there is to look at the steady state under a fault, where the document itself leaves no time, in seconds.
+const LOOK: f64 = 5.0;
 /// How long it lasts if the pauses are not known, in seconds.
 const LONG: f64 = 600.0;
-/// The longest that a fault may last, in seconds.
+/// The longest that a converted fault lasts, in seconds.
 const LONGEST: f64 = 3600.0;
 
 /// A document, and what was done to it.
@@ -58,6 +60,10 @@ struct Injected {
     key: String,
     /// Its activity, and its `--name` if a later action removes it.
     name: String,
+    /// The activity's place in the method.
+    index: usize,
+    /// Whether it is there until something takes it back.
+    stays: bool,
 }
 
 /// Makes a document that chaos-daemon runs, as far as that is possible.
@@ -128,22 +134,32 @@ impl Converted {
             _ => None,
         });
         let taken_back: Vec<String> = taken_back.collect();
-        let lasting: Vec<_> = (0..method.len()).map(|index| until_the_end(&method[index..])).collect();
+        let ran: Vec<f64> = method.iter().zip(&deeds).map(|(activity, deed)| runs(activity, deed)).collect();
+        let left = |index: usize| time_left(&method[index..], &ran[index..]);
+        let left: Vec<Option<f64>> = (0..method.len()).map(left).collect();
         let mut injected: Vec<Injected> = Vec::new();
         for (index, (activity, deed)) in method.iter_mut().zip(deeds).enumerate() {
             let path = format!("method[{index}]");
             match deed {
                 Ok(Deed::Stays) => {}
+                Ok(Deed::Injects { key, .. }) if injected.iter().any(|one| one.key == key && one.stays) => {
+                    let why = "it changes what an action before it has done: take that back first";
+                    self.gap(&path, activity, why.to_owned());
+                }
                 Ok(Deed::Injects { words, lasts, key, note }) => {
                     let name = format!("converted-{}", index + 1);
                     let named = taken_back.contains(&key).then_some(name.as_str());
-                    inject(activity, words, lasts.unwrap_or_else(|| lasting[index].clone()), named);
+                    let is_point = key.starts_with("killed ") || key.starts_with("restarted ");
+                    let stays = lasts.is_none() && !is_point;
+                    let by_itself = lasts.map(|lasts| (lasts, ran[index]));
+                    inject(activity, words, by_itself.ok_or(left[index]), named);
                     let was = shown(activity);
                     self.note(&path, [was, note.unwrap_or_default()].join(" ").trim().to_owned());
-                    injected.push(Injected { key, name });
+                    injected.push(Injected { key, name, index, stays });
                 }
-                Ok(Deed::TakesBack(key)) => match injected.iter().rev().find(|one| one.key == key) {
+                Ok(Deed::TakesBack(key)) => match injected.iter_mut().rev().find(|one| one.key == key) {
                     Some(one) => {
+                        one.stays = false;
                         set_provider(activity, vec!["remove".to_owned(), one.name.clone()]);
                         self.note(&path, format!("became chaosctl remove {}", one.name));
                     }
@@ -156,8 +172,28 @@ impl Converted {
                 Err(why) => self.gap(&path, activity, why),
             }
         }
+        let staying: Vec<usize> = injected.iter().filter(|one| one.stays).map(|one| one.index).collect();
+        if let Some(last) = staying.last() {
+            self.look_under(&mut method[*last], (*last, left[*last]));
+        }
         self.document.insert("method".to_owned(), Value::Array(method));
         injected
+    }
+
+    /// Has the steady state looked at while a fault is there that nothing in the method takes back. Chaos Toolkit looks at it after the
+    /// method, with the fault; here every fault is removed by then.
+    fn look_under(&mut self, activity: &mut Value, (index, left): (usize, Option<f64>)) {
+        if left.is_some_and(|left| left <= 0.0) {
+            activity["pauses"]["after"] = json!(LOOK);
+        }
+        let runtime = self.document.entry("runtime").or_insert_with(|| json!({}));
+        let hypothesis = &mut runtime["hypothesis"];
+        if hypothesis["strategy"].is_null() {
+            hypothesis["strategy"] = json!("continuously");
+        }
+        let text = "it is removed before the steady state is looked at for the last time, which Chaos Toolkit does with it: so that is \
+                    looked at while it is there, too (runtime.hypothesis.strategy)";
+        self.note(&format!("method[{index}]"), text);
     }
 
     /// Rollbacks that take back what faults have done are not needed.
@@ -240,32 +276,76 @@ fn deed(activity: &Value) -> Result<Deed, String> {
     }
 }
 
-/// How long a fault of the first of `rest` lasts so that it is there until the end of the method, as an option has it.
-fn until_the_end(rest: &[Value]) -> String {
+/// For how long an action keeps the next one waiting beside its pauses, in seconds: a program with a time of its own that runs in the
+/// foreground.
+fn runs(activity: &Value, deed: &Result<Deed, String>) -> f64 {
+    match deed {
+        Ok(Deed::Injects { lasts: Some(lasts), .. }) if activity["background"] != json!(true) => {
+            seconds(lasts).unwrap_or_default()
+        }
+        _ => 0.0,
+    }
+}
+
+/// The seconds of `20s`, `5m` or `1h`.
+fn seconds(text: &str) -> Option<f64> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let each = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return None,
+    };
+    Some(number.parse::<f64>().ok()? * each)
+}
+
+/// How much time passes from the first of `rest` to the end of the method, in seconds, where each of them `ran` so long by itself; `None`
+/// where a pause is not known.
+fn time_left(rest: &[Value], ran: &[f64]) -> Option<f64> {
     let pause = |activity: &Value, key: &str| match &activity["pauses"][key] {
         Value::Null => Some(0.0),
         value => value.as_f64(),
     };
     let first = rest.first().map_or(Some(0.0), |first| pause(first, "after"));
-    let others = rest.iter().skip(1).map(|other| Some(pause(other, "before")? + pause(other, "after")?));
-    let known: Option<f64> = std::iter::once(first).chain(others).sum();
-    let seconds = known.map_or(LONG, |known| known + MARGIN).clamp(1.0, LONGEST);
-    format!("{}s", seconds.ceil())
+    let others = rest.iter().zip(ran).skip(1);
+    let others = others.map(|(other, ran)| Some(pause(other, "before")? + ran + pause(other, "after")?));
+    std::iter::once(first).chain(others).sum()
 }
 
-/// Has an activity inject a fault, and have it removed at the end of the method.
-fn inject(activity: &mut Value, words: Vec<String>, lasts: String, name: Option<&str>) {
+/// Has an activity inject a fault. It `lasts` as long as the command says, which takes so many seconds of the method; or until the end
+/// of the method, in so many.
+fn inject(
+    activity: &mut Value,
+    words: Vec<String>,
+    lasts: Result<(String, f64), Option<f64>>,
+    name: Option<&str>,
+) {
     let mut arguments = vec!["inject".to_owned()];
     arguments.extend(words);
     if let Some(name) = name {
         arguments.extend(["--name".to_owned(), name.to_owned()]);
     }
+    // A fault without a pause after it is waited for, as a program in the foreground is.
+    let after = activity["pauses"].get("after").cloned();
+    let lasts = match lasts {
+        Ok((lasts, ran)) if ran > 0.0 => {
+            if let Some(after) = after.as_ref().and_then(Value::as_f64) {
+                activity["pauses"]["after"] = json!(ran + after);
+            }
+            lasts
+        }
+        Ok((lasts, _)) => {
+            activity["pauses"]["after"] = after.unwrap_or(json!(0));
+            lasts
+        }
+        Err(left) => {
+            activity["pauses"]["after"] = after.unwrap_or(json!(0));
+            let seconds = left.map_or(LONG, |left| left + MARGIN).clamp(1.0, LONGEST);
+            format!("{}s", seconds.ceil())
+        }
+    };
     arguments.extend(["--for".to_owned(), lasts]);
     set_provider(activity, arguments);
-    // A fault without a pause after it would be waited for.
-    if activity["pauses"].get("after").is_none() {
-        activity["pauses"]["after"] = json!(0);
-    }
 }
 
 fn set_provider(activity: &mut Value, arguments: Vec<String>) {

@@ -12,8 +12,8 @@ struct Rule<'a> {
     answer: Option<&'a str>,
 }
 
-/// What `iptables` does.
-pub(super) fn iptables(words: &[&str]) -> Result<Meaning, String> {
+/// What `iptables` does, or `ip6tables`.
+pub(super) fn iptables(program: &str, words: &[&str]) -> Result<Meaning, String> {
     let mut words = words;
     // Waiting for a lock is nothing that a fault does.
     while let ["-w" | "--wait", rest @ ..] | ["-t" | "--table", "filter", rest @ ..] = words {
@@ -23,12 +23,12 @@ pub(super) fn iptables(words: &[&str]) -> Result<Meaning, String> {
         [verb, chain, rest @ ..] => (*verb, *chain, rest),
         _ => return Err("iptables adds no rule to a chain".to_owned()),
     };
-    let key = format!("iptables {chain} {}", rest.join(" "));
+    let key = format!("{program} {chain} {}", rest.join(" "));
     match verb {
         "-A" | "--append" => {}
         // The place in the chain says nothing of a packet.
         "-I" | "--insert" if rest.first().is_some_and(|word| word.parse::<u32>().is_ok()) => {
-            return iptables(&[&["-A", chain][..], &rest[1..]].concat());
+            return iptables(program, &[&["-A", chain][..], &rest[1..]].concat());
         }
         "-I" | "--insert" => {}
         "-D" | "--delete" => return Ok(Meaning::TakesBack(key)),
@@ -65,11 +65,18 @@ pub(super) fn iptables(words: &[&str]) -> Result<Meaning, String> {
         }
         _ => return Err("only -j DROP and -j REJECT are known here".to_owned()),
     };
-    let has_interface = rule.target.iter().any(|word| word == "--interface");
-    let has_peer =
-        rule.target.iter().any(|word| matches!(word.as_str(), "--cidr" | "--host") || word.ends_with("port"));
-    if !has_peer {
+    let has = |options: &[&str]| rule.target.iter().any(|word| options.contains(&word.as_str()));
+    let (has_interface, has_peer) = (has(&["--interface"]), has(&["--cidr", "--host"]));
+    let has_port = has(&["--remote-port", "--local-port"]);
+    if has_port && !has_peer && !has_interface {
+        return Err("it meets every interface: name one (-i, -o), or a peer".to_owned());
+    }
+    if !has_peer && !has_port {
         return Err("it meets all traffic of the host: name a peer, a port or a unit as the target of chaosctl inject network-partition".to_owned());
+    }
+    // Each of the two programs is about one version of IP.
+    if !has_peer {
+        words.extend(["--cidr", if program == "iptables" { "0.0.0.0/0" } else { "::/0" }].map(str::to_owned));
     }
     words.extend(rule.target);
     let fault = Meaning::Fault { words, lasts: None, key, note: None };

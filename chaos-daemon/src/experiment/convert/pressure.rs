@@ -81,6 +81,8 @@ pub(super) fn signal(program: &str, words: &[&str]) -> Result<Meaning, String> {
             "-f" | "--full" if program == "pkill" => whole_line = true,
             "-x" | "--exact" if program == "pkill" => exact = true,
             "-e" | "-q" | "--" => {}
+            // To pkill it is a session.
+            "-s" if program == "pkill" => return Err("pkill -s is about sessions: give --signal".to_owned()),
             "-s" | "--signal" => {
                 let [given, after @ ..] = rest else { return Err(format!("{word} needs a signal")) };
                 (signal, rest) = (signal_of(given)?, after);
@@ -92,7 +94,7 @@ pub(super) fn signal(program: &str, words: &[&str]) -> Result<Meaning, String> {
     let [who] = who.as_slice() else {
         return Err(format!("{program} is of several at once: give an action for each"));
     };
-    if matches!(*who, "stress" | "stress-ng") {
+    if matches!(*who, "stress" | "stress-ng") && matches!(signal.as_str(), "SIGTERM" | "SIGKILL" | "SIGINT") {
         return Ok(Meaning::TakesBack("stress".to_owned()));
     }
     let (option, value) = match program {
@@ -102,6 +104,7 @@ pub(super) fn signal(program: &str, words: &[&str]) -> Result<Meaning, String> {
                 "{who:?} is no process that could be known before a run: name it by --unit, --exe or --command"
             ));
         }
+        _ if whole_line && exact => ("--command", format!("^({who})$")),
         _ if whole_line => ("--command", (*who).to_owned()),
         _ if plain_name(who) != *who => {
             return Err(format!(
@@ -173,12 +176,15 @@ pub(super) fn service(program: &str, words: &[&str]) -> Result<Meaning, String> 
         _ => return Err(format!("{program} is of several at once, or has options that are not known here")),
     };
     let unit = if unit.contains('.') { unit.to_owned() } else { format!("{unit}.service") };
-    let key = format!("service {unit}");
+    // A start takes back a stop alone: nothing that ends a fault starts what was killed.
+    let key = |what: &str| format!("{what} {unit}");
     match verb {
-        "stop" => Ok(Meaning::fault(&["service-stop", "--unit", &unit], key)),
-        "restart" => Ok(Meaning::fault(&["service-restart", "--unit", &unit], key)),
-        "kill" => Ok(Meaning::fault(&["process-kill", "--unit", &unit, "--signal", "SIGTERM"], key)),
-        "start" => Ok(Meaning::TakesBack(key)),
+        "stop" => Ok(Meaning::fault(&["service-stop", "--unit", &unit], key("stopped"))),
+        "restart" => Ok(Meaning::fault(&["service-restart", "--unit", &unit], key("restarted"))),
+        "kill" => {
+            Ok(Meaning::fault(&["process-kill", "--unit", &unit, "--signal", "SIGTERM"], key("killed")))
+        }
+        "start" => Ok(Meaning::TakesBack(key("stopped"))),
         other => Err(format!("{program} {other} is not known here")),
     }
 }

@@ -41,7 +41,7 @@ fn a_command_line_becomes_the_fault_that_does_the_same() {
             "latency --delay 100ms --jitter 20ms --distribution normal --interface eth0 --direction egress",
         ),
         (
-            "tc qdisc add dev eth0 root netem delay 1500",
+            "tc qdisc add dev eth0 root netem delay 1500000ns",
             "latency --delay 1500us --interface eth0 --direction egress",
         ),
         (
@@ -67,11 +67,15 @@ fn a_command_line_becomes_the_fault_that_does_the_same() {
         ),
         (
             "iptables -I INPUT 1 -i eth0 -p tcp -m tcp --dport 8000:8100 -j DROP",
-            "network-partition --direction ingress --interface eth0 --protocol tcp --local-port 8000-8100",
+            "network-partition --direction ingress --cidr 0.0.0.0/0 --interface eth0 --protocol tcp --local-port 8000-8100",
         ),
         (
             "iptables -w -A OUTPUT -o eth0 -p tcp --dport 443 -j REJECT --reject-with tcp-reset",
-            "error --answer reset --interface eth0 --protocol tcp --remote-port 443",
+            "error --answer reset --cidr 0.0.0.0/0 --interface eth0 --protocol tcp --remote-port 443",
+        ),
+        (
+            "ip6tables -A OUTPUT -o eth0 -p tcp --dport 443 -j DROP",
+            "network-partition --direction egress --cidr ::/0 --interface eth0 --protocol tcp --remote-port 443",
         ),
         (
             "stress-ng --cpu 2 --cpu-load 80 --timeout 30s",
@@ -82,6 +86,7 @@ fn a_command_line_becomes_the_fault_that_does_the_same() {
         ("kill -9 4711", "process-kill --pid 4711 --signal SIGKILL"),
         ("kill -s TERM 4711", "process-kill --pid 4711 --signal SIGTERM"),
         ("pkill -f my-worker", "process-kill --command my-worker --signal SIGTERM"),
+        ("pkill -x -f my-worker", "process-kill --command ^(my-worker)$ --signal SIGTERM"),
         ("pkill -KILL -x nginx", "process-kill --command ^(\\S*/)?nginx( |$) --signal SIGKILL"),
         ("killall nginx", "process-kill --command ^(\\S*/)?nginx( |$) --signal SIGTERM"),
         ("kill -STOP 4711", "process-pause --pid 4711"),
@@ -107,6 +112,11 @@ fn a_command_line_that_no_fault_means_is_a_gap_that_says_why() {
         ("tc qdisc add dev eth0 parent 1:3 netem delay 100ms", "below a class"),
         ("tc qdisc add dev eth0 root netem delay 100ms loss 5%", "an action for each"),
         ("tc qdisc add dev eth0 root netem delay slow", "delay"),
+        ("tc qdisc add dev eth0 root netem delay 1500", "two ways"),
+        ("tc qdisc del dev eth0 ingress", "not known here"),
+        ("sh -c tc qdisc add dev eth0 root netem delay 1ms", "the one word after -c"),
+        ("iptables -A INPUT -p tcp --dport 5432 -j DROP", "name one"),
+        ("pkill -s 9 x", "sessions"),
         ("iptables -A OUTPUT -j DROP", "meets all traffic"),
         ("iptables -A FORWARD -d 192.0.2.10 -j DROP", "FORWARD"),
         ("iptables -F OUTPUT", "-F"),
@@ -164,17 +174,61 @@ fn a_document_keeps_what_it_is_about_and_what_it_has_is_valid() {
     assert_eq!(
         arguments(0),
         json!(line(
-            "inject latency --delay 100ms --interface eth0 --direction egress --name converted-1 --for 75s"
+            "inject latency --delay 100ms --interface eth0 --direction egress --name converted-1 --for 95s"
         ))
     );
     assert!(arguments(1).to_string().contains("\"--for\",\"20s\""));
     assert_eq!(arguments(2), json!(["remove", "converted-1"]));
-    // It has had its time when the method ends, as with Chaos Toolkit.
-    assert_eq!(converted["method"][1]["pauses"], json!({"before": 5, "after": 0}));
+    // It is waited for, as a program in the foreground is.
+    assert_eq!(converted["method"][1]["pauses"], json!({"before": 5}));
+    assert_eq!(converted["runtime"], json!({"rollbacks": {"strategy": "always"}}));
     assert_eq!(converted["rollbacks"], json!([]));
     let paths: Vec<_> = notes.iter().map(|note| note.path.as_str()).collect();
     assert_eq!(paths, ["runtime.rollbacks.strategy", "method[0]", "method[1]", "method[2]", "rollbacks[0]"]);
     assert!(Experiment::parse(&converted, &Nowhere).is_ok());
+}
+
+#[test]
+fn the_steady_state_is_looked_at_under_a_fault_that_nothing_in_the_method_takes_back() {
+    let stays = acting(&[(process("tc qdisc add dev eth0 root netem delay 100ms"), json!({}))]);
+    let Converted { document: converted, gaps, notes } = convert(&stays);
+    assert_eq!((gaps, notes.len()), (vec![], 2));
+    assert_eq!(converted["runtime"]["hypothesis"]["strategy"], "continuously");
+    assert_eq!(converted["method"][0]["pauses"]["after"], json!(LOOK));
+    assert!(Experiment::parse(&converted, &Nowhere).is_ok());
+    // What a document says itself stays.
+    let mut stays = acting(&[(process("ip link set dev eth1 down"), json!({"after": 20}))]);
+    stays.insert("runtime".into(), json!({"hypothesis": {"strategy": "default"}}));
+    let converted = convert(&stays).document;
+    assert_eq!(converted["runtime"]["hypothesis"]["strategy"], "default");
+    assert_eq!(converted["method"][0]["pauses"]["after"], 20);
+}
+
+#[test]
+fn what_runs_in_the_foreground_takes_its_time_and_in_the_background_takes_none() {
+    let mut document = acting(&[
+        (process("stress-ng --cpu 1 --timeout 1m"), json!({"after": 5})),
+        (process("stress-ng --cpu 1 --timeout 20s"), json!({})),
+    ]);
+    document["method"][1]["background"] = json!(true);
+    let converted = convert(&document).document;
+    assert_eq!(converted["method"][0]["pauses"]["after"], json!(65.0));
+    assert_eq!(converted["method"][1]["pauses"]["after"], 0);
+}
+
+#[test]
+fn what_changes_a_fault_that_is_there_or_starts_what_was_killed_is_a_gap() {
+    let document = acting(&[
+        (process("tc qdisc add dev eth0 root netem delay 100ms"), json!({"after": 5})),
+        (process("tc qdisc change dev eth0 root netem delay 300ms"), json!({"after": 5})),
+        (process("tc qdisc del dev eth0 root"), json!({})),
+        (process("systemctl kill payment"), json!({})),
+        (process("systemctl start payment"), json!({})),
+    ]);
+    let gaps = convert(&document).gaps;
+    let paths: Vec<_> = gaps.iter().map(|gap| gap.path.as_str()).collect();
+    assert_eq!(paths, ["method[1]", "method[4]"]);
+    assert!(gaps[0].text.contains("take that back first"), "{gaps:?}");
 }
 
 #[test]

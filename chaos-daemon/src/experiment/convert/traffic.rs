@@ -13,7 +13,7 @@ pub(super) fn tc(words: &[&str]) -> Result<Meaning, String> {
     let Some(device) = rest.get(at + 1) else { return Err("tc names no device".to_owned()) };
     let key = format!("tc {device}");
     match *verb {
-        "del" | "delete" => return Ok(Meaning::TakesBack(key)),
+        "del" | "delete" if rest.contains(&"root") => return Ok(Meaning::TakesBack(key)),
         "add" | "replace" | "change" => {}
         other => return Err(format!("tc qdisc {other} is not known here")),
     }
@@ -86,14 +86,18 @@ fn netem(words: &[&str]) -> Result<Vec<String>, String> {
     Ok(words.collect())
 }
 
-/// A time of tc(8): without a unit it is microseconds.
+/// A time of tc(8). Without a unit it is microseconds to older versions of it, and nanoseconds to newer ones.
 fn time(text: &str) -> Result<String, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number: f64 = text[..end].parse().ok().ok_or_else(|| format!("{text:?} is no time"))?;
     let milliseconds = match &text[end..] {
         "s" | "sec" | "secs" => number * 1e3,
         "ms" | "msec" | "msecs" => number,
-        "" | "us" | "usec" | "usecs" => number / 1e3,
+        "us" | "usec" | "usecs" => number / 1e3,
+        "ns" | "nsec" | "nsecs" => number / 1e6,
+        "" => {
+            return Err(format!("{text} has no unit, which versions of tc read in two ways: give us or ms"));
+        }
         other => return Err(format!("{other:?} is no unit of time")),
     };
     Ok(match milliseconds.fract() == 0.0 {

@@ -1,6 +1,7 @@
 //! Which plans wait for an approval, and who has approved of which. Pure: who asks, for what and when goes in, leave or a reason comes
 //! out. It is kept in memory, so that what was used once is never found again in a file.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -20,9 +21,9 @@ const MOST_OF_ONE: usize = 32;
 const WAITS: u64 = 24 * 3600 * 1_000_000_000;
 /// How far ahead an approval may begin.
 const AHEAD: Duration = Duration::from_secs(24 * 3600);
-/// The most lines that are told of a plan, and the longest of them in characters.
+/// The most lines that are told of a plan, and the longest of them in characters. What is longer nobody approves of.
 const MOST_LINES: usize = 32;
-const LONGEST_LINE: usize = 300;
+const LONGEST_LINE: usize = 2000;
 
 /// When: by the clock on the wall, for people, and by the time since boot, which nobody sets.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +52,15 @@ impl Approver {
         self.who.caller.owner()
     }
 
+    /// The users that this person is, as far as the kernel knows.
+    fn logins(&self) -> Vec<u32> {
+        let own = match self.owner() {
+            Owner::User(uid) => Some(uid),
+            _ => None,
+        };
+        own.into_iter().chain(self.login).collect()
+    }
+
     /// Whether this is the same person as `other`, as far as the kernel knows.
     fn is(&self, other: Owner) -> bool {
         self.owner() == other || self.login.is_some_and(|login| Owner::User(login) == other)
@@ -73,6 +83,10 @@ struct Entry {
     asked: Moment,
     signatures: Vec<Signature>,
     used: Option<String>,
+    /// As whom those who have asked for it had logged in.
+    logins: BTreeSet<u32>,
+    /// Whether it is longer than what is told of it.
+    is_cut: bool,
 }
 
 /// Plans, the one that was asked for last at the end.
@@ -104,6 +118,8 @@ impl Book {
     /// Notes that somebody wants to carry a plan out. One whose approvals are used up or over waits for new ones.
     pub(in crate::injector) fn ask(&mut self, plan: Plan, need: Need, now: Moment) {
         self.forget(now);
+        let is_cut =
+            plan.does.len() > MOST_LINES || plan.does.iter().any(|line| line.chars().count() > LONGEST_LINE);
         let does = plan.does.iter().take(MOST_LINES);
         let does = does.map(|line| line.chars().take(LONGEST_LINE).collect()).collect();
         let plan = Plan { does, ..plan };
@@ -111,12 +127,15 @@ impl Book {
         let before = known.map(|place| self.all.remove(place));
         let is_spent =
             |entry: &Entry| entry.used.is_some() || entry.signatures.iter().any(|it| it.is_over(now));
+        let mut logins: BTreeSet<_> =
+            before.iter().flat_map(|before| before.logins.iter().copied()).collect();
+        logins.extend(plan.login);
         let signatures = match before {
             Some(before) if !is_spent(&before) => before.signatures,
             _ => Vec::new(),
         };
         self.make_room(plan.requester);
-        self.all.push(Entry { plan, need, asked: now, signatures, used: None });
+        self.all.push(Entry { plan, need, asked: now, signatures, used: None, logins, is_cut });
     }
 
     /// Drops what nobody waits for any more.
@@ -232,8 +251,12 @@ impl Book {
     }
 
     /// Notes that it was not carried out after all: nothing of it has begun.
-    pub(in crate::injector) fn give_back(&mut self, requester: Owner, digest: &str) {
-        if let Some(entry) = self.all.iter_mut().find(|entry| entry.is(requester, digest)) {
+    pub(in crate::injector) fn give_back(&mut self, requester: Owner, leave: &Leave) {
+        let is_it = |entry: &&mut Entry| {
+            let ids = entry.signatures.iter().map(|signature| &signature.id);
+            entry.is(requester, &leave.plan) && ids.eq(&leave.ids)
+        };
+        if let Some(entry) = self.all.iter_mut().find(is_it) {
             entry.used = None;
         }
     }
@@ -322,6 +345,14 @@ impl Entry {
     /// Whether somebody may approve of it.
     fn admit(&self, by: &Approver) -> Result<(), ApiError> {
         let (requester, plan) = (self.plan.requester, &self.plan.digest);
+        if self.is_cut {
+            let text = format!(
+                "approve {plan}: it has more than {MOST_LINES} faults, or one that is longer than {LONGEST_LINE} characters, and cannot be shown whole"
+            );
+            return Err(
+                ApiError::new(ErrorCode::LimitReached, text).hint("it has to be divided into several")
+            );
+        }
         let own = |text: String| {
             ApiError::new(ErrorCode::PolicyDenied, format!("approve {plan}: {text}"))
                 .hint("another user who is an approver has to: one person alone approves of nothing")
@@ -332,7 +363,14 @@ impl Entry {
         if by.is(requester) {
             return Err(own(format!("{} has logged in as {requester}, whose plan it is", by.owner())));
         }
-        let same = |it: &&Signature| by.is(it.by.owner()) || it.by.is(by.owner());
+        if let Some(login) = by.logins().into_iter().find(|login| self.logins.contains(login)) {
+            return Err(own(format!("uid {login} has asked for it, as another user")));
+        }
+        let same = |it: &&Signature| {
+            by.is(it.by.owner())
+                || it.by.is(by.owner())
+                || by.login.is_some_and(|login| it.by.login == Some(login))
+        };
         if let Some(same) = self.signatures.iter().find(same) {
             let text = format!("approve {plan}: {} has done so already, by {}", same.by.owner(), same.id);
             return Err(ApiError::new(ErrorCode::PolicyDenied, text)

@@ -31,6 +31,7 @@ fn plan(digest: &str) -> Plan {
     Plan {
         digest: digest.to_owned(),
         requester: owner(AGENT),
+        login: None,
         on: "fault cut".to_owned(),
         stage: None,
         does: vec!["cuts eth0 off".to_owned()],
@@ -76,6 +77,37 @@ fn an_approval_holds_for_the_plan_and_who_asked_for_it_within_its_time_and_is_us
     assert_eq!(leave(&book, "a", 1, at(62)), Ok(let_by));
     book.use_up((owner(AGENT), "a"), "fault cut".to_owned());
     assert_eq!(leave(&book, "a", 1, at(63)), Err(Lack::Used("fault cut".to_owned())));
+}
+
+#[test]
+fn one_person_approves_of_no_plan_of_theirs_by_whatever_users_they_become() {
+    const CAROL: u32 = 4000;
+    let as_user = |uid: u32, login: u32| Approver { who: who(uid), login: Some(login) };
+    // Carol asks as the agent, and approves as herself, as Alice, and as Bob.
+    let mut book = Book::default();
+    book.ask(Plan { login: Some(CAROL), ..plan("a") }, need(1), at(0));
+    // Asked again by a process without a login, it is still hers.
+    book.ask(plan("a"), need(1), at(1));
+    for by in [approver(CAROL), as_user(ALICE, CAROL), as_user(BOB, CAROL)] {
+        let refused = sign(&mut book, by, Window::default(), at(2)).unwrap_err();
+        assert!(refused.message.contains("has asked for it, as another user"), "{refused}");
+    }
+    sign(&mut book, as_user(ALICE, ALICE), Window::default(), at(3)).unwrap();
+    // Two users with one login are one person.
+    let mut book = asked(2);
+    sign(&mut book, as_user(ALICE, CAROL), Window::default(), at(0)).unwrap();
+    let refused = sign(&mut book, as_user(BOB, CAROL), Window::default(), at(1)).unwrap_err();
+    assert!(refused.message.contains("has done so already"), "{refused}");
+}
+
+#[test]
+fn nobody_approves_of_what_cannot_be_shown_whole() {
+    for does in [vec!["cuts".to_owned(); MOST_LINES + 1], vec!["x".repeat(LONGEST_LINE + 1)]] {
+        let mut book = Book::default();
+        book.ask(Plan { does, ..plan("a") }, need(1), at(0));
+        let refused = sign(&mut book, approver(ALICE), Window::default(), at(1)).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::LimitReached);
+    }
 }
 
 #[test]

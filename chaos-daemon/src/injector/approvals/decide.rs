@@ -3,13 +3,14 @@
 use chaos_audit::{Kind, Record};
 use jiff::Timestamp;
 
+use super::super::audit::login_of;
 use super::super::state::Injector;
 use super::book::{Lack, Moment};
 use super::leave::{Leave, OfRun, Plan, Run, RunLeave};
 use crate::host::boot_time_ns;
 use crate::policy::approval::{Need, Risk};
 use crate::policy::{Intent, Who};
-use crate::request::{Act, ApiError, ErrorCode};
+use crate::request::{Act, ApiError, Caller, ErrorCode};
 use crate::spec::{Fault, FaultRequest, QualifiedName};
 
 /// What was found for a fault that was decided upon.
@@ -76,7 +77,7 @@ fn take(injector: &Injector, who: &Who, plan: &Plan, need: &Need) -> Result<Leav
 /// Notes that nothing of what was let was begun.
 pub(in crate::injector) fn give_back(injector: &Injector, who: &Who, leave: Option<&Leave>) {
     if let Some(leave) = leave {
-        injector.approvals.borrow_mut().give_back(who.caller.owner(), &leave.plan);
+        injector.approvals.borrow_mut().give_back(who.caller.owner(), leave);
     }
 }
 
@@ -86,10 +87,19 @@ fn need_of(injector: &Injector, found: &Found<'_>) -> Option<Need> {
     injector.policy().approval.need(&[risk], false)
 }
 
+/// As whom somebody has logged in who asks now; nothing where that is not known. It reads a few lines of procfs, which never wait.
+pub(super) fn login_now(caller: Caller) -> Option<u32> {
+    match caller {
+        Caller::Unix { uid, pid, .. } => login_of(uid, pid).flatten(),
+        Caller::Vsock { .. } => None,
+    }
+}
+
 fn plan_of(name: &QualifiedName, who: &Who, (digest, description): (&str, &str)) -> Plan {
     Plan {
         digest: digest.to_owned(),
         requester: who.caller.owner(),
+        login: login_now(who.caller),
         on: format!("fault {name}"),
         stage: None,
         does: vec![description.to_owned()],

@@ -13,6 +13,8 @@ pub(in crate::injector) struct Plan {
     pub(in crate::injector) digest: String,
     /// Who wants to.
     pub(in crate::injector) requester: Owner,
+    /// As whom who wants to has logged in, where the kernel knows it.
+    pub(in crate::injector) login: Option<u32>,
     /// The fault or the experiment.
     pub(in crate::injector) on: String,
     /// Stage in percent.

@@ -4,7 +4,7 @@ use super::super::claims::{By, Speaker};
 use super::super::inject::cancelled;
 use super::super::plans;
 use super::super::state::Injector;
-use super::decide::ask;
+use super::decide::{ask, login_now};
 use super::leave::{Plan, Run};
 use crate::policy::approval::Risk;
 use crate::request::approvals::digest_of_run;
@@ -49,8 +49,9 @@ pub(in crate::injector) async fn for_run(
     let planned: Vec<PlanReport> = planned.into_iter().collect::<Result<_, _>>()?;
     let digests: Vec<_> = planned.iter().map(|plan| plan.digest.as_str()).collect();
     let plan = Plan {
-        digest: digest_of_run(&what.document, what.stage, &digests),
+        digest: digest_of_run(&what.document, (what.stage, what.skips), &digests),
         requester: speaker.who.caller.owner(),
+        login: login_now(speaker.who.caller),
         on: format!("experiment {}", what.owner.name_for(Owner::ROOT, &what.name)),
         stage: what.stage,
         does: planned.iter().map(|plan| plan.description.clone()).collect(),

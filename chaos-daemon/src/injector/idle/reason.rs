@@ -104,7 +104,7 @@ pub(super) fn likely(sought: &Sought, seen: &Seen) -> Option<String> {
     }
     if matched > 0 {
         return Some(format!(
-            "{matched} have matched, and it was the turn of none in the share to be acted on"
+            "{matched} have matched, and none of them was to be acted on: the fault is about a share, or lets the first pass"
         ));
     }
     if seen.nobody {
@@ -121,9 +121,9 @@ pub(super) fn likely(sought: &Sought, seen: &Seen) -> Option<String> {
 
 /// Where packets pass and could not be looked at.
 fn unseen(sought: &Sought, seen: &Seen) -> Option<String> {
-    if seen.xdp && seen.moved[0] {
+    if seen.xdp && seen.moved[0] && sought.directions.contains(&Direction::Ingress) {
         let place = &sought.place;
-        return Some(format!("an XDP program on {place} takes what arrives before the fault could"));
+        return Some(format!("an XDP program on {place} may take what arrives before the fault could"));
     }
     if let Some(ahead) = ahead(seen) {
         return Some(ahead);

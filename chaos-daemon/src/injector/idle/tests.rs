@@ -199,7 +199,10 @@ fn a_program_before_and_another_way_are_told_only_where_they_are() {
     let unseen = Seen { sights: Vec::new(), ..ahead };
     assert_reason(&sought(), &unseen, &["program \"cni\""]);
     let xdp = Seen { xdp: true, moved: [true, false], ..Seen::default() };
-    assert_reason(&sought(), &xdp, &["an XDP program on eth0"]);
+    let arrives = Sought { directions: vec![Direction::Ingress], ..sought() };
+    assert_reason(&arrives, &xdp, &["an XDP program on eth0 may take"]);
+    // It sees nothing of what leaves.
+    assert!(!likely(&sought(), &xdp).is_some_and(|reason| reason.contains("XDP")));
     let way = Seen { elsewhere: vec![(PEER.into(), "eth1".into())], ..Seen::default() };
     assert_reason(&sought(), &way, &["packets to 10.77.0.2 leave by eth1, and not by eth0"]);
     let one_way = Seen { moved: [true, false], ..Seen::default() };

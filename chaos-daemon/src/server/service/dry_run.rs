@@ -149,7 +149,7 @@ impl Service {
             ..ExperimentResult::default()
         };
         let (digest, _) = of_document(&document);
-        let plan_digest = plan_digest(&digest, stage, &plans);
+        let plan_digest = plan_digest(&digest, at, &plans);
         let history = self.history.precedents(&experiment, owner, &digest, caller.owner()).await;
         let host_limits = host_limits::told(&experiment);
         Ok(DryRun { result, digest, plan_digest, host_limits, plans, history, not_sampled })
@@ -160,12 +160,12 @@ impl Service {
         &self,
         planned: &str,
         experiment: &Experiment,
-        (document, stage): (&Map<String, Value>, Option<Stage>),
+        (document, at): (&Map<String, Value>, AtStage),
         owner: Owner,
     ) -> Result<(), ApiError> {
         let plans = self.plan_all(experiment, owner).await?;
         let refused = plans.iter().find_map(|fault| fault.plan.as_ref().err());
-        let now = plan_digest(&of_document(document).0, stage, &plans);
+        let now = plan_digest(&of_document(document).0, at, &plans);
         if now.as_deref() == Some(planned) {
             return Ok(());
         }
@@ -198,10 +198,10 @@ impl Service {
 }
 
 /// By what the plan of an experiment is known: its document, its stage, and the plans of its faults. None if one would be refused.
-fn plan_digest(document: &str, stage: Option<Stage>, plans: &[PlannedFault]) -> Option<String> {
+fn plan_digest(document: &str, at: AtStage, plans: &[PlannedFault]) -> Option<String> {
     let faults = plans.iter().map(|fault| Some(fault.plan.as_ref().ok()?.0.digest.as_str()));
     let faults: Vec<_> = faults.collect::<Option<_>>()?;
-    Some(digest_of_run(document, stage.map(Stage::percent), &faults))
+    Some(digest_of_run(document, (at.stage.map(Stage::percent), at.skips), &faults))
 }
 
 /// The experiment without what may change something when it is sampled, and the names of that; of whoever may not probe, without any sample.

@@ -420,7 +420,7 @@ impl Service {
         let held = stage.map(|stage| staged::at(&experiment, stage)).transpose()?;
         let experiment = held.unwrap_or(experiment);
         if let Some(planned) = &wish.plan_digest {
-            self.require_planned(planned, &experiment, (document, stage), *owner).await?;
+            self.require_planned(planned, &experiment, (document, at), *owner).await?;
         }
         self.runs.may_start(&experiment, *owner, caller.owner())?;
         let entrusted = self.entrust_run(&experiment, document, *owner, at).await;
