@@ -9,7 +9,6 @@ pub mod checksum;
 pub mod counters;
 pub mod dns;
 pub mod file;
-pub mod flow;
 pub mod lease;
 pub mod mark;
 pub mod name;
@@ -29,7 +28,7 @@ pub use socket::SocketLayout;
 
 /// Changes whenever a name, a map value or the meaning of a field changes. The object carries it as the size
 /// of the map [`name::ABI`], and the loader refuses an object with another one.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 6;
 
 /// Every device is assumed to carry Ethernet headers of this length, as Ethernet, veth, bridges and the loopback
 /// do. On a device without one (tun, WireGuard) no packet looks like IP to the programs, so that none is touched.

@@ -118,8 +118,6 @@ pub const PROTECTED_V4: &str = "PROTECTED_V4";
 pub const PROTECTED_V6: &str = "PROTECTED_V6";
 /// Hash of [`crate::rule::port_key`]s of this node that are never touched.
 pub const PROTECTED_PORTS: &str = "PROTECTED_PORTS";
-/// Array of the lists of ports of a rule, each of [`crate::rule::PORT_LIST`] bytes.
-pub const PORTS: &str = "PORTS";
 /// Program array through which the stubs jump. The kernel empties it when its last owner dies.
 pub const JUMP: &str = "JUMP";
 /// Array of one [`crate::DnsRule`].

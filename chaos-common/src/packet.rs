@@ -61,7 +61,7 @@ pub struct Packet {
     pub source: u16,
     /// Destination port, host order.
     pub destination: u16,
-    /// The type of an ICMP message, or the flags of a TCP segment. 0 in later fragments.
+    /// First byte of the transport header: the type of an ICMP message. 0 in later fragments.
     pub kind: u8,
     /// Where the transport header starts, from the start of the link header.
     pub transport: usize,
@@ -80,9 +80,6 @@ pub enum Unread {
 pub const MOST_EXTENSIONS: usize = 4;
 /// Length of the IPv6 header.
 pub const V6_HEADER: usize = 40;
-
-/// Where a TCP header has its flags (RFC 9293 3.1).
-const TCP_FLAGS: usize = 13;
 
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
@@ -162,10 +159,6 @@ impl Packet {
                 self.source = (ports >> 16) as u16;
                 self.destination = ports as u16;
                 self.has_ports = true;
-                if self.protocol == TCP {
-                    // Of a first piece that ends before them there are none.
-                    self.kind = bytes.u8(self.transport + TCP_FLAGS).unwrap_or(0);
-                }
             }
             ICMP | ICMP_V6 => self.kind = bytes.u8(self.transport).ok_or(Unread::Short)?,
             _ => {}

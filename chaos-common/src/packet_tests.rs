@@ -72,15 +72,6 @@ fn ports_are_found_behind_ipv4_options() {
 }
 
 #[test]
-fn a_segment_has_its_flags_where_they_are_to_be_read_and_a_datagram_has_none() {
-    let header: Vec<u8> = PORTS.into_iter().chain([0; 9]).chain([0x12, 0, 0]).collect();
-    assert_eq!(read(&v4(TCP, 4, 0, &header), Version::V4).unwrap().kind, 0x12);
-    assert_eq!(read(&v6(TCP, &[options(DESTINATION, 1)], &header), Version::V6).unwrap().kind, 0x12);
-    assert_eq!(read(&v4(TCP, 0, 0x2000, &PORTS), Version::V4).unwrap().kind, 0);
-    assert_eq!(read(&v4(UDP, 0, 0, &header), Version::V4).unwrap().kind, 0);
-}
-
-#[test]
 fn a_first_fragment_has_ports_and_a_later_one_has_none() {
     let first = read(&v4(UDP, 0, 0x2000, &PORTS), Version::V4).unwrap();
     assert!(first.has_ports && first.fragment != 0);

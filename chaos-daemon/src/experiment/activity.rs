@@ -14,7 +14,7 @@ use crate::probe::python::Call;
 use crate::probe::trust::Trust;
 use crate::probe::{Bounds, Check, DEFAULT_TIMEOUT, LONGEST_TIMEOUT, Probe, Sample};
 use crate::request::fields::Fields;
-use crate::spec::units::{HOUR, seconds};
+use crate::spec::units::{LONGEST_FAULT, seconds};
 use crate::spec::{FaultName, FaultRequest, Mistake, SpecError};
 
 /// What reading an activity needs.
@@ -262,7 +262,9 @@ impl Reader<'_> {
         let mut pauses = Fields::of(&at, self.substituted(&at, pauses, Use::Probe)?)?;
         let mut pause = |key| -> Result<Option<Duration>, SpecError> {
             let given = pauses.number(key)?;
-            given.map(|value| seconds(&format!("{at}.{key}"), value, Duration::ZERO, HOUR)).transpose()
+            given
+                .map(|value| seconds(&format!("{at}.{key}"), value, Duration::ZERO, LONGEST_FAULT))
+                .transpose()
         };
         let (before, after) = (pause("before")?.unwrap_or_default(), pause("after")?);
         pauses.finish()?;

@@ -19,7 +19,7 @@ use crate::probe::alert::FIRES;
 use crate::request::facts::Precautions;
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
-use crate::spec::units::HOUR;
+use crate::spec::units::LONGEST_FAULT;
 
 /// How often a gate is sampled, or an alert asked for, when nobody says.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl Guardrails {
         let at = fields.at("rto");
         if let Some(value) = fields.take("rto") {
             let value = reader.substituted(&at, value, Use::Probe)?;
-            guardrails.rto = Some(within(&at, length(&at, &value)?, SHORTEST_INTERVAL, HOUR)?);
+            guardrails.rto = Some(within(&at, length(&at, &value)?, SHORTEST_INTERVAL, LONGEST_FAULT)?);
         }
         let at = fields.at("blast_radius");
         if let Some(value) = fields.take("blast_radius") {
@@ -134,7 +134,8 @@ impl Guardrails {
 
     fn entry(&mut self, mut fields: Fields, aborts: bool, reader: &Reader<'_>) -> Result<(), SpecError> {
         if aborts && let Some(limit) = duration(&mut fields, "not_recovered_within")? {
-            self.recovery = Some(within(&fields.at("not_recovered_within"), limit, SHORTEST_INTERVAL, HOUR)?);
+            self.recovery =
+                Some(within(&fields.at("not_recovered_within"), limit, SHORTEST_INTERVAL, LONGEST_FAULT)?);
             return fields.finish();
         }
         self.gates.push(gate(fields, self.gates.len(), reader)?);
@@ -157,7 +158,7 @@ fn gate(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Gate, 
     probe.timeout = probe.timeout.min(interval);
     probe.fits(&fields.at("interval"))?;
     let alert_after = duration(&mut fields, "alertAfter")?.unwrap_or_default();
-    let alert_after = within(&fields.at("alertAfter"), alert_after, Duration::ZERO, HOUR)?;
+    let alert_after = within(&fields.at("alertAfter"), alert_after, Duration::ZERO, LONGEST_FAULT)?;
     let no_data = fields.string("noData")?;
     let no_data_is_breach = match no_data.as_deref() {
         None | Some("breach") => true,
@@ -195,7 +196,7 @@ fn alert(mut fields: Fields, number: usize, reader: &Reader<'_>) -> Result<Alert
         let at = fields.at(key);
         let Some(value) = fields.take(key) else { return Ok(None) };
         let value = reader.substituted(&at, value, Use::Probe)?;
-        within(&at, length(&at, &value)?, SHORTEST_INTERVAL, HOUR).map(Some)
+        within(&at, length(&at, &value)?, SHORTEST_INTERVAL, LONGEST_FAULT).map(Some)
     };
     let (fires, gone) = (time("fires_within")?, time("gone_within")?);
     let wanted = match (fires, gone, fields.boolean("must_not_fire")?.unwrap_or(false)) {
@@ -228,7 +229,7 @@ fn compare(fields: &mut Fields, reader: &Reader<'_>) -> Result<Rule, SpecError> 
     let value =
         value.as_f64().ok_or_else(|| SpecError::new(at, format!("a number is needed here, not {value}")))?;
     let lookback = duration(fields, "lookbackWindow")?.unwrap_or_default();
-    let lookback = within(&fields.at("lookbackWindow"), lookback, Duration::ZERO, HOUR)?;
+    let lookback = within(&fields.at("lookbackWindow"), lookback, Duration::ZERO, LONGEST_FAULT)?;
     Ok(Rule::Compare { op, value, lookback })
 }
 

@@ -238,7 +238,7 @@ fn after_each_run_the_next_stage_is_named() {
 #[test]
 fn what_was_held_without_stages_is_held_once_and_what_is_wider_is_named() {
     let arguments =
-        json!({"inject": "latency", "--interface": "eth0", "--packet-probability": 0.2, "--for": "24h"});
+        json!({"inject": "latency", "--interface": "eth0", "--packet-probability": 0.2, "--for": "1h"});
     let experiment = parse(json!({}), arguments).unwrap();
     let wider = "held, which shows this much and no more; widen: more than 20 % of the packets that latency matches; what is worse than \
                  degraded by latency, such as harder parameters, or a network_partition; another target";

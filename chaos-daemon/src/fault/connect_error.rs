@@ -47,7 +47,7 @@ fn words(calls: &Connections, failure: &Failure, callers: &Callers) -> String {
     words.push_str(match calls.protocol {
         Protocol::Tcp => " from tcp",
         Protocol::Udp => " from udp",
-        _ => " from tcp and udp",
+        Protocol::Any | Protocol::Icmp => " from tcp and udp",
     });
     if let Some(ports) = calls.ports {
         words.push_str(&format!(" {ports}"));

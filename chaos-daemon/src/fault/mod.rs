@@ -56,8 +56,8 @@ use crate::spec::LifetimeClass;
 use crate::spec::effect::Effect;
 use crate::spec::process::signal_name;
 use crate::spec::{
-    Direction, Failure, Fault, Flows, HostDown, PortMatch, Probability, ProcessSelector, Protocol,
-    QualifiedName, Traffic, Way, Whose,
+    Direction, Failure, Fault, HostDown, PortMatch, Probability, ProcessSelector, Protocol, QualifiedName,
+    Traffic, Way, Whose,
 };
 use crate::target::NetworkTarget;
 
@@ -339,7 +339,6 @@ fn matching(traffic: &Traffic, packet_probability: Probability, place: &Place<'_
         attach: place.attach,
         protocol: traffic.protocol,
         ports: traffic.ports,
-        flows: traffic.flows,
         service: place.target.service.clone(),
         peers: place.target.peers.clone(),
         packet_probability,
@@ -368,9 +367,8 @@ fn attach_steps(packets: &Match, place: &Place<'_>) -> Vec<Step> {
 /// The traffic in words: "tcp port 5432, peer 10.0.0.0/8 on eth0, egress".
 fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
     let Match { peers, service, packet_probability: share, .. } = packets;
-    let mut words = transport_words(traffic.protocol, traffic.ports, traffic.flows, *share);
+    let mut words = transport_words(traffic.protocol, traffic.ports, *share);
     words.push_str(&peer_words(peers));
-    words.push_str(&except_words(&traffic.except));
     if let Some(service) = service {
         words.push_str(&format!(" of cgroup {}", service.cgroup.path.display()));
     }
@@ -386,21 +384,18 @@ fn traffic_words(traffic: &Traffic, packets: &Match) -> String {
 }
 
 /// Which packets of all: "25 % of tcp port 5432".
-fn transport_words(protocol: Protocol, ports: PortMatch, flows: Flows, share: Probability) -> String {
-    let share = match share {
-        Probability::CERTAIN => String::new(),
-        share => format!("{} % of ", share.get() * 100.0),
-    };
-    format!("{share}{protocol}{}{}", ports.words(), flows.words())
-}
-
-/// Who is spared of the peers: nothing if that is nobody.
-fn except_words(except: &[IpNet]) -> String {
-    match except {
-        [] => String::new(),
-        [one] => format!(" but {one}"),
-        [first, ..] => format!(" but {} prefixes ({first}, …)", except.len()),
+fn transport_words(protocol: Protocol, ports: PortMatch, share: Probability) -> String {
+    let mut words = match protocol {
+        Protocol::Any => "all packets",
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Icmp => "icmp",
     }
+    .to_owned();
+    if share != Probability::CERTAIN {
+        words.insert_str(0, &format!("{} % of ", share.get() * 100.0));
+    }
+    words + &ports.words()
 }
 
 /// Whom they come from or go to: nothing if that is everybody.

@@ -15,7 +15,7 @@
 
 use super::Ready;
 use super::look::{Eyes, callers};
-use super::{Callers, Plan, SeverWork, Work, direction_words, except_words, peer_words, transport_words};
+use super::{Callers, Plan, SeverWork, Work, direction_words, peer_words, transport_words};
 use crate::request::ApiError;
 use crate::spec::LifetimeClass;
 use crate::spec::Requirement;
@@ -54,8 +54,6 @@ pub fn plan(
             callers: callers.clone(),
             protocol: packets.protocol,
             ports: packets.ports,
-            flows: packets.flows,
-            all_but: packets.all_but,
             directions: packets.directions.clone(),
             packet_probability,
         }),
@@ -70,11 +68,10 @@ fn words(
     callers: &Callers,
 ) -> String {
     let mut words = if partition { "partition: drops " } else { "timeout: drops " }.to_owned();
-    words.push_str(&transport_words(packets.protocol, packets.ports, packets.flows, packet_probability));
+    words.push_str(&transport_words(packets.protocol, packets.ports, packet_probability));
     words.push_str(&peer_words(&callers.peers));
-    words.push_str(&except_words(&packets.except));
     words.push_str(&format!(" of cgroup {} on every interface", callers.cgroup.path.display()));
-    if callers.peers.is_empty() || packets.all_but {
+    if callers.peers.is_empty() {
         words.push_str(" but lo");
     }
     words + direction_words(&packets.directions)

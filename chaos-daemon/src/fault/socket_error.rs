@@ -38,7 +38,7 @@ pub fn plan(calls: &SocketCalls, failure: &Failure, callers: &Callers, kernel: K
     let sockets = match calls.protocol {
         Protocol::Tcp => "tcp",
         Protocol::Udp => "udp",
-        _ => "IPv4 and IPv6",
+        Protocol::Any | Protocol::Icmp => "IPv4 and IPv6",
     };
     let description = format!(
         "socket_error: cgroup {} gets {} from {} of {sockets}{}{}",

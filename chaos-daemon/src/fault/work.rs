@@ -24,8 +24,8 @@ use crate::spec::process::{Rhythm, Volleys};
 use crate::spec::sessions::{Amount, Server};
 use crate::spec::sockets::Operation as SocketOperation;
 use crate::spec::{
-    Direction, Failure, Flows, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability,
-    ProcessSelector, Protocol, QualifiedName, Questions, Refusal, Way,
+    Direction, Failure, HostDown, LinkRhythm, LocalPort, PortMatch, Ports, Probability, ProcessSelector,
+    Protocol, QualifiedName, Questions, Refusal, Way,
 };
 use crate::target::Service;
 
@@ -90,8 +90,6 @@ pub struct Match {
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
-    /// Connections.
-    pub flows: Flows,
     /// Whose packets; `None` is everybody's.
     pub service: Option<Service>,
     /// Peers; empty means every peer.
@@ -392,10 +390,6 @@ pub struct SeverWork {
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
-    /// Connections.
-    pub flows: Flows,
-    /// The peers are all but some, and nobody over the loopback is named.
-    pub all_but: bool,
     /// Directions.
     pub directions: Vec<Direction>,
     /// Share of the matching packets that vanishes.

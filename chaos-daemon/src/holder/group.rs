@@ -3,19 +3,17 @@
 use std::os::fd::AsFd as _;
 
 use caps::Capability;
-use chaos_common::rule::ALL_BUT;
 use chaos_common::{CallRule, PacketRule};
 use ipnet::IpNet;
 
 use super::arm::{Arm, ArmError, Armed, Means};
-use super::narrow::{list, narrowed};
-use super::packets::{capacity, counted, loaded, ports, roomy, spare};
+use super::packets::{capacity, counted, loaded, number, ports, range, roomy, spare, transport};
 use crate::fault::{CallWork, FileWork, SeverWork, SocketWork};
 use crate::host::CgroupRef;
 use crate::host::privilege::{CALL_HOLDER, SECURITY_HOLDER};
 use crate::kernel::bpf::{CallPrograms, Family, calls, files, sever, sockets};
 use crate::request::Evidence;
-use crate::spec::{Failure, Flows, PortMatch};
+use crate::spec::Failure;
 
 impl Arm for CallWork {
     fn needed(&self) -> &'static [Capability] {
@@ -26,11 +24,13 @@ impl Arm for CallWork {
         let callers = &self.callers;
         let mut programs = loaded(means.warm, Family::Calls, roomy(&callers.peers))?;
         spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
-        let ports = PortMatch { remote: self.ports, ..PortMatch::default() };
-        list(&mut programs, &ports)?;
         let mut programs = CallPrograms::new(programs);
-        let rule = PacketRule { probability: self.failure.probability.threshold(), ..PacketRule::default() };
-        let rule = narrowed(rule, self.protocol, &ports, Flows::default());
+        let rule = PacketRule {
+            protocol: number(self.protocol),
+            remote_ports: range(self.ports),
+            probability: self.failure.probability.threshold(),
+            ..PacketRule::default()
+        };
         programs.set_rule(&rule, &callers.peers, call_rule(&self.failure))?;
         meet(programs, &calls::hooks(rule.protocol), &callers.cgroup, means.deadline_ns)
     }
@@ -45,12 +45,11 @@ impl Arm for SeverWork {
         let callers = &self.callers;
         let mut programs = loaded(means.warm, Family::Severance, roomy(&callers.peers))?;
         spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
-        list(&mut programs, &self.ports)?;
         let mut programs = CallPrograms::new(programs);
-        let flags = if self.all_but { ALL_BUT } else { 0 };
-        let rule =
-            PacketRule { probability: self.packet_probability.threshold(), flags, ..PacketRule::default() };
-        let rule = narrowed(rule, self.protocol, &self.ports, self.flows);
+        let rule = PacketRule {
+            probability: self.packet_probability.threshold(),
+            ..transport(self.protocol, &self.ports)
+        };
         programs.set_packets(&rule, &callers.peers)?;
         meet(programs, &sever::hooks(&self.directions), &callers.cgroup, means.deadline_ns)
     }
@@ -89,11 +88,12 @@ impl Arm for SocketWork {
         let mut programs = loaded(means.warm, Family::Sockets(self.kernel), capacity(&[]))?;
         let callers = &self.callers;
         spare(&mut programs, &callers.protected_peers, &callers.protected_tcp_ports)?;
-        list(&mut programs, &self.ports)?;
         let mut programs = CallPrograms::new(programs);
         programs.set_sockets(&self.kernel)?;
-        let rule = PacketRule { probability: self.failure.probability.threshold(), ..PacketRule::default() };
-        let rule = narrowed(rule, self.protocol, &self.ports, Flows::default());
+        let rule = PacketRule {
+            probability: self.failure.probability.threshold(),
+            ..transport(self.protocol, &self.ports)
+        };
         programs.set_rule(&rule, &[], call_rule(&self.failure))?;
         meet(programs, &sockets::hooks(&self.operations), &callers.cgroup, means.deadline_ns)
     }

@@ -21,7 +21,6 @@ mod hoard;
 pub mod keeper;
 pub mod life;
 mod memory;
-pub mod narrow;
 pub mod packets;
 mod pauser;
 pub mod protocol;

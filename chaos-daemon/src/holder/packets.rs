@@ -3,12 +3,11 @@
 use std::os::fd::BorrowedFd;
 
 use caps::Capability;
-use chaos_common::rule::{self, EVERY_PEER};
+use chaos_common::rule::{self, EVERY_PEER, PortRange};
 use chaos_common::{Counters, PacketRule};
 use ipnet::IpNet;
 
 use super::arm::{Arm, ArmError, Armed, Means};
-use super::narrow::{list, narrowed};
 use crate::fault::{Attach, Match, PacketAction, PacketWork};
 use crate::host::privilege::NETWORK_HOLDER;
 use crate::kernel::bpf::{BpfError, Capacity, Family, Hook, NAMED_ROOM, Programs};
@@ -16,8 +15,8 @@ use crate::kernel::netlink::marks::{self, FILTER_HANDLE, FILTER_PREFIX};
 use crate::kernel::netlink::{Clsact, Filter, Netlink};
 use crate::request::Evidence;
 use crate::request::evidence::Met;
-use crate::spec::Direction;
 use crate::spec::dns::keys;
+use crate::spec::{Direction, PortMatch, Ports, Protocol};
 
 impl Arm for PacketWork {
     fn needed(&self) -> &'static [Capability] {
@@ -95,17 +94,42 @@ pub(super) fn netlink<T>(act: impl AsyncFnOnce(&Netlink) -> Result<T, ArmError>)
     runtime.block_on(async { act(&Netlink::open()?).await })
 }
 
+/// The number by which the programs know a protocol.
+pub(super) fn number(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Any => 0,
+        Protocol::Tcp => rule::TCP.into(),
+        Protocol::Udp => rule::UDP.into(),
+        Protocol::Icmp => rule::ICMP.into(),
+    }
+}
+
+/// The ports as the programs know them; none named is any.
+pub(super) fn range(ports: Option<Ports>) -> PortRange {
+    ports.map_or(PortRange::default(), Ports::range)
+}
+
+/// Protocol and ports as the programs read them.
+pub fn transport(protocol: Protocol, ports: &PortMatch) -> PacketRule {
+    PacketRule {
+        protocol: number(protocol),
+        ports: range(ports.either),
+        local_ports: range(ports.local),
+        remote_ports: range(ports.remote),
+        ..PacketRule::default()
+    }
+}
+
 /// The rule as the programs read it, without a detour.
 pub(super) fn rule(packets: &Match) -> PacketRule {
-    let rule = PacketRule {
+    PacketRule {
         probability: packets.packet_probability.threshold(),
         flags: if packets.peers.is_empty() { EVERY_PEER } else { 0 },
         level: packets.level.into(),
         cgroup: packets.service.as_ref().map_or(0, |service| service.cgroup.id),
         cgroup_level: packets.service.as_ref().map_or(0, |service| service.level),
-        ..PacketRule::default()
-    };
-    narrowed(rule, packets.protocol, &packets.ports, packets.flows)
+        ..transport(packets.protocol, &packets.ports)
+    }
 }
 
 /// Those that are loaded already, or others with so much room.
@@ -117,7 +141,6 @@ pub(super) fn loaded(warm: Option<Programs>, family: Family, room: Capacity) -> 
 pub(super) fn prepare(warm: Option<Programs>, family: Family, packets: &Match) -> Result<Programs, ArmError> {
     let mut programs = loaded(warm, family, roomy(&packets.peers))?;
     spare(&mut programs, &packets.protected_peers, &packets.protected_tcp_ports)?;
-    list(&mut programs, &packets.ports)?;
     Ok(programs)
 }
 

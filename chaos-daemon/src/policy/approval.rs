@@ -298,7 +298,7 @@ mod tests {
             ("valid_seconds = 59", "approval.valid_seconds"),
             ("valid_seconds = 86401", "approval.valid_seconds"),
             ("two.share_above_percent = 101", "approval.two.share_above_percent"),
-            ("one.longer_than_seconds = 86401", "approval.one.longer_than_seconds"),
+            ("one.longer_than_seconds = 3601", "approval.one.longer_than_seconds"),
         ] {
             let refused = toml::from_str::<ApprovalRules>(text).unwrap().check().unwrap_err();
             assert_eq!(refused.field, field);

@@ -59,7 +59,7 @@ pub struct Limits {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Bounds {
-    /// Longest fault, in seconds, 1 to 86400.
+    /// Longest fault, in seconds, 1 to 3600.
     pub max_duration_seconds: Option<u64>,
     /// Most faults active at once, 1 to 64.
     pub max_active: Option<u64>,

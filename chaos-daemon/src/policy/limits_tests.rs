@@ -188,7 +188,7 @@ fn a_probe_asks_no_address_at_which_clouds_tell_secrets_unless_the_operator_says
 #[test]
 fn bounds_that_make_no_sense_are_refused_by_their_field() {
     for (text, field) in [
-        ("everybody.max_duration_seconds = 86401", "limits.everybody.max_duration_seconds"),
+        ("everybody.max_duration_seconds = 3601", "limits.everybody.max_duration_seconds"),
         ("operator.most_loss_percent = 101", "limits.operator.most_loss_percent"),
         ("admin.runs_per_hour = 0", "limits.admin.runs_per_hour"),
         ("together.cool_down_seconds = 86401", "limits.together.cool_down_seconds"),

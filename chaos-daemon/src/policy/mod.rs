@@ -27,7 +27,7 @@ use crate::host::program::{Foreign, Programs, is_plain, own};
 use crate::host::python::Python;
 use crate::spec::ip::prefixes;
 use crate::spec::origin::Origin;
-use crate::spec::units::{HOUR, LONGEST_FAULT, SpecError};
+use crate::spec::units::{LONGEST_FAULT, SpecError};
 use crate::spec::{FaultType, HostLimits, NetNsRule, TargetRequest};
 
 use approval::ApprovalRules;
@@ -71,7 +71,7 @@ pub struct Policy {
     pub interfaces: Option<BTreeSet<String>>,
     /// Most faults active at once. Default: 8.
     pub max_active: usize,
-    /// Longest fault, in seconds, up to 86400. Default: 3600.
+    /// Longest fault, in seconds. Default and upper bound: 3600.
     pub max_duration_seconds: u64,
     /// Whether the wall clock may be set wrong. Default: no.
     pub clock_skew: bool,
@@ -149,7 +149,7 @@ impl Default for Policy {
             fault_types: None,
             interfaces: None,
             max_active: 8,
-            max_duration_seconds: HOUR.as_secs(),
+            max_duration_seconds: LONGEST_FAULT.as_secs(),
             clock_skew: false,
             host_reboot: false,
             host_panic: false,
@@ -372,7 +372,7 @@ impl Policy {
 
     fn check(&self) -> Result<(), SpecError> {
         if !(1..=LONGEST_FAULT.as_secs()).contains(&self.max_duration_seconds) {
-            return Err(SpecError::new("max_duration_seconds", "give 1 to 86400"));
+            return Err(SpecError::new("max_duration_seconds", "give 1 to 3600"));
         }
         if !(1..=64).contains(&self.max_active) {
             return Err(SpecError::new("max_active", "give 1 to 64"));

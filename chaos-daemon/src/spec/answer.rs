@@ -4,7 +4,7 @@ use chaos_common::unreachable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::protocol::Protocol;
+use super::target::Protocol;
 use super::traffic::Traffic;
 use super::units::SpecError;
 
@@ -82,7 +82,7 @@ impl Refusal {
     pub(super) fn narrow(self, mut traffic: Traffic) -> Result<Traffic, SpecError> {
         match (self, traffic.protocol) {
             (Self::Reset, Protocol::Any) => traffic.protocol = Protocol::Tcp,
-            (Self::Reset, Protocol::Udp | Protocol::Icmp | Protocol::Other(_)) => {
+            (Self::Reset, Protocol::Udp | Protocol::Icmp) => {
                 return Err(SpecError::new(
                     "target.protocol",
                     "only tcp can be reset: leave the protocol out, give another answer, or use timeout",

@@ -81,15 +81,12 @@ impl Effect {
         let (degraded, partial, outage) = (Severity::Degraded, Severity::Partial, Severity::Outage);
         // With nothing spared, what some have to put up with is the end for all.
         let unless_all = |share: Probability, less| if share == Probability::CERTAIN { outage } else { less };
-        // Those connections that are met are as badly off as all of them would be.
-        let met = self.flows().fraction();
-        let of_packets =
-            |share: Probability, less| blast(Of::Packets, share.get() * met, unless_all(share, less));
+        let of_packets = |share: Probability, less| blast(Of::Packets, share.get(), unless_all(share, less));
         match self {
             Self::Impair { traffic, impairment, packet_probability, .. } => {
                 let share = impairment.share().unwrap_or(*packet_probability);
                 let ends = impairment.loses_all(&traffic.directions);
-                blast(Of::Packets, share.get() * met, if ends { outage } else { degraded })
+                blast(Of::Packets, share.get(), if ends { outage } else { degraded })
             }
             Self::Drop { packet_probability, .. } | Self::Sever { packet_probability, .. } => {
                 of_packets(*packet_probability, degraded)

@@ -8,8 +8,7 @@ use super::errno::{CONNECT_ERRORS, Errno};
 use super::parts::{CallShare, CallSignal};
 use super::ports::Ports;
 use super::process::{Whose, signal};
-use super::protocol::Protocol;
-use super::target::{self, TargetRequest};
+use super::target::{self, Protocol, TargetRequest};
 use super::units::{Probability, SpecError};
 
 /// How the calls that match fail.
@@ -96,7 +95,7 @@ pub struct Connections {
     pub peers: Vec<IpNet>,
     /// Destination by name, to be resolved.
     pub host: Option<String>,
-    /// Protocol; one that has ports.
+    /// Protocol; never [`Protocol::Icmp`].
     pub protocol: Protocol,
     /// Ports of the destination.
     pub ports: Option<Ports>,
@@ -132,9 +131,6 @@ impl Connections {
             ),
             ("target.netns", target.netns.is_some(), "the sockets of a cgroup are found in every namespace"),
             ("target.local_port", target.local_port.is_some(), "a call has none yet: give port"),
-            ("target.except_port", target.except_port.is_some(), "a call has one port: give port"),
-            ("target.connections", target.connections.is_some(), "give params.call_probability"),
-            ("target.tcp_state", target.tcp_state.is_some(), "a call opens a connection"),
             ("target.direction", target.direction.is_some(), "calls go out"),
         ] {
             if present {
@@ -146,10 +142,9 @@ impl Connections {
         if either.is_some() && remote.is_some() && either != remote {
             return Err(SpecError::new("target.port", "a call has one port: give port or remote_port"));
         }
-        let protocol = Protocol::parse(target.protocol.as_deref())?;
-        if !protocol.has_ports() {
-            let problem = format!("calls of {protocol} are not met: give tcp or udp");
-            return Err(SpecError::new("target.protocol", problem));
+        let protocol = target::protocol(target.protocol.as_deref())?;
+        if protocol == Protocol::Icmp {
+            return Err(SpecError::new("target.protocol", "icmp has no connections: give tcp or udp"));
         }
         Ok(Self {
             whose: Whose::parse(target)?.ok_or_else(Whose::missing)?,

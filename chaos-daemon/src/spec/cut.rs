@@ -21,13 +21,8 @@ const LONGEST_BURST: f64 = 1000.0;
 const STRETCH: Duration = Duration::from_secs(1);
 
 impl Effect {
-    /// Whether it cuts off whom it meets on a device. Of a share of the connections it does so to everybody from the same share on: each
-    /// that is met is cut off as badly as without one.
+    /// Whether it cuts off whom it meets on a device.
     pub fn cuts(&self) -> bool {
-        self.flows().fraction() >= SHARE && self.cuts_each()
-    }
-
-    fn cuts_each(&self) -> bool {
         let many = |share: f64| share >= SHARE;
         match self {
             Self::Drop { packet_probability, .. }

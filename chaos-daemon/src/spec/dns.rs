@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ports::Ports;
-use super::protocol::Protocol;
+use super::target::{PortMatch, Protocol};
 use super::traffic::Traffic;
 use super::units::SpecError;
 
@@ -81,15 +81,11 @@ impl Questions {
     /// # Errors
     /// For a protocol over which nobody asks, or that alone cannot be answered.
     pub(super) fn narrow(mut traffic: Traffic) -> Result<Traffic, SpecError> {
-        if !matches!(traffic.protocol, Protocol::Any | Protocol::Udp) {
+        if matches!(traffic.protocol, Protocol::Tcp | Protocol::Icmp) {
             let problem = "questions are answered over udp, and met over tcp, too, where no protocol is named: give \"udp\", or leave it out";
             return Err(SpecError::new("target.protocol", problem));
         }
-        if traffic.flows.state.is_some() {
-            let problem = "questions are met over udp, which has no connections: leave it out";
-            return Err(SpecError::new("target.tcp_state", problem));
-        }
-        if traffic.ports.names_none() {
+        if traffic.ports == PortMatch::default() {
             traffic.ports.either = Some(Ports::one(PORT));
         }
         Ok(traffic)

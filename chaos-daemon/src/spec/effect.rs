@@ -9,18 +9,17 @@ use super::answer::Refusal;
 use super::calls::{Connections, Failure};
 use super::dns::{Names, Questions};
 use super::files::FileCalls;
-use super::flows::Flows;
 use super::hoard::Hoard;
 use super::host::HostDown;
 use super::impairment::Impairment;
 use super::load::CpuLoad;
 use super::mcp::Spoiling;
 use super::process::{ProcessSelector, Rhythm, Volleys, Whose};
-use super::protocol::Protocol;
 use super::service::ServicePackets;
 use super::sessions::ConnectionLoad;
 use super::settings::{Limit, LinkRhythm};
 use super::sockets::SocketCalls;
+use super::target::Protocol;
 use super::traffic::Traffic;
 use super::units::Probability;
 
@@ -210,14 +209,6 @@ impl Effect {
         }
     }
 
-    /// Of which connections the packets are that it is about; of all, unless it is about packets.
-    pub fn flows(&self) -> Flows {
-        match self {
-            Self::Sever { packets, .. } => packets.flows,
-            effect => effect.traffic().map(|traffic| traffic.flows).unwrap_or_default(),
-        }
-    }
-
     /// Whether it acts on one target that is known by its identity, and can go while the fault goes on: a control group or a device.
     /// Of what a holder takes in a group, the group cannot go without the holder.
     pub fn is_pinned(&self) -> bool {
@@ -237,7 +228,7 @@ impl Effect {
     pub fn ways_in(&self) -> WaysIn {
         let lost = |protocol: Protocol| match protocol {
             Protocol::Any | Protocol::Tcp => WaysIn::Soon,
-            Protocol::Udp | Protocol::Icmp | Protocol::Other(_) => WaysIn::Never,
+            Protocol::Udp | Protocol::Icmp => WaysIn::Never,
         };
         match self {
             Self::Impair { traffic, .. } | Self::Drop { traffic, .. } => lost(traffic.protocol),

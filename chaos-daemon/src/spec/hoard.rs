@@ -12,9 +12,8 @@ use super::ip;
 use super::parameter::part;
 use super::parts::Ramp;
 use super::process::Whose;
-use super::protocol::Protocol;
 use super::settings::{self, need};
-use super::target::{self, TargetRequest};
+use super::target::{self, Protocol, TargetRequest};
 use super::units::SpecError;
 
 /// More MiB than any host has: 16 TiB.
@@ -115,12 +114,10 @@ impl std::fmt::Display for LocalPort {
 
 /// Whether the ports that a target means are those of UDP; of TCP unless it says so.
 fn is_udp(target: &TargetRequest) -> Result<bool, SpecError> {
-    match Protocol::parse(target.protocol.as_deref())? {
+    match target::protocol(target.protocol.as_deref())? {
         Protocol::Any | Protocol::Tcp => Ok(false),
         Protocol::Udp => Ok(true),
-        other => {
-            Err(SpecError::new("target.protocol", format!("no ports of {other} are taken: give tcp or udp")))
-        }
+        Protocol::Icmp => Err(SpecError::new("target.protocol", "icmp has no ports: give tcp or udp")),
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::SpecError;
-use super::units::HOUR;
+use super::units::LONGEST_FAULT;
 
 /// The most file systems of which the room is limited: as many as the prober asks at once.
 const MOST_PATHS: usize = 8;
@@ -106,10 +106,10 @@ impl HostLimits {
             let problem = format!("there are {}, and {MOST_PATHS} is the most", self.disk_percent.len());
             return wrong(&"disk_percent", problem);
         }
-        match self.for_seconds > HOUR.as_secs() {
+        match self.for_seconds > LONGEST_FAULT.as_secs() {
             true => wrong(
                 &"for_seconds",
-                format!("{} is out of bounds: give 0 to {}", self.for_seconds, HOUR.as_secs()),
+                format!("{} is out of bounds: give 0 to {}", self.for_seconds, LONGEST_FAULT.as_secs()),
             ),
             false if self.for_seconds > 0 && self.all().is_empty() => {
                 wrong(&"for_seconds", "nothing is limited: give a limit, too".to_owned())

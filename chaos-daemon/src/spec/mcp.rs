@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::parameter;
-use super::units::{HOUR, Probability, SpecError, time};
+use super::units::{LONGEST_FAULT, Probability, SpecError, time};
 
 /// Calls that meet faults unless others are named.
 const TOOL_CALL: &str = "tools/call";
@@ -47,11 +47,11 @@ pub struct Spoiling {
 pub(super) struct McpParams {
     /// How much later an answer comes.
     #[serde(default)]
-    #[schemars(range(min = 0.0, max = HOUR.as_secs_f64() * 1e3))]
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
     delay_ms: f64,
     /// Variation of the delay, either way.
     #[serde(default)]
-    #[schemars(range(min = 0.0, max = HOUR.as_secs_f64() * 1e3))]
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
     jitter_ms: f64,
     /// Share of the calls that is delayed.
     #[serde(default = "all")]

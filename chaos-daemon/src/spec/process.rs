@@ -11,7 +11,7 @@ use super::cgroup::{self, CgroupSelector};
 use super::command::CommandPattern;
 use super::share::Share;
 use super::target::TargetRequest;
-use super::units::{HOUR, SpecError, millis, time};
+use super::units::{LONGEST_FAULT, SpecError, millis, time};
 
 /// The most volleys of one `process_kill`.
 const MOST_VOLLEYS: u32 = 10_000;
@@ -239,10 +239,10 @@ pub(super) struct KillParams {
     #[schemars(range(min = 1, max = MOST_VOLLEYS))]
     times: u32,
     /// Time between two volleys; 5 unless it is given.
-    #[schemars(range(min = 0.1, max = HOUR.as_secs_f64()))]
+    #[schemars(range(min = 0.1, max = LONGEST_FAULT.as_secs_f64()))]
     interval_seconds: Option<f64>,
     /// Variation of the interval, either way.
-    #[schemars(range(min = 0.0, max = HOUR.as_secs_f64() * 1e3))]
+    #[schemars(range(min = 0.0, max = LONGEST_FAULT.as_secs_f64() * 1e3))]
     jitter_ms: Option<f64>,
 }
 

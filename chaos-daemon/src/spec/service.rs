@@ -3,10 +3,8 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::flows::Flows;
 use super::process::Whose;
-use super::protocol::Protocol;
-use super::target::{self, Direction, PortMatch, TargetRequest};
+use super::target::{self, Direction, PortMatch, Protocol, TargetRequest};
 use super::units::SpecError;
 
 /// What the sockets of one service send, and what arrives for them: parsed, bounded.
@@ -16,18 +14,12 @@ pub struct ServicePackets {
     pub whose: Whose,
     /// Peers. Empty, with no host either, is every peer, but for those over the loopback.
     pub peers: Vec<IpNet>,
-    /// The peers that are excepted, for people.
-    pub except: Vec<IpNet>,
-    /// The peers are all but those, so that nobody over the loopback is named.
-    pub all_but: bool,
     /// Peer by name, to be resolved.
     pub host: Option<String>,
     /// Protocol.
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
-    /// Connections.
-    pub flows: Flows,
     /// Directions, never empty.
     pub directions: Vec<Direction>,
 }
@@ -44,10 +36,7 @@ impl ServicePackets {
         if target.interface.is_some() {
             return Ok(None);
         }
-        // Of packets the seed chooses connections.
-        let Some(whose) = Whose::parse(&TargetRequest { seed: None, ..target.clone() })? else {
-            return Ok(None);
-        };
+        let Some(whose) = Whose::parse(target)? else { return Ok(None) };
         if target.netns.is_some() {
             let problem =
                 "without an interface, the sockets of a service are found in every namespace: leave it out";
@@ -57,12 +46,9 @@ impl ServicePackets {
         Ok(Some(Self {
             whose,
             peers: target::peers(target)?,
-            except: target::except(target)?,
-            all_but: target::is_all_but(target),
             host: target.host.clone(),
             protocol,
             ports,
-            flows: Flows::parse(target, protocol)?,
             directions: target::parse_direction(target.direction.as_deref(), default_directions)?,
         }))
     }

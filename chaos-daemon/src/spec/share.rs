@@ -67,7 +67,7 @@ impl Share {
 
 fn wrong_share(text: &str) -> SpecError {
     SpecError::new(
-        "share",
+        "target.share",
         format!("{text} is not a share: give a fraction above 0 up to 1, or a percentage such as \"25%\""),
     )
 }

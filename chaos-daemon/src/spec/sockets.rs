@@ -7,8 +7,7 @@ use super::calls::{self, Failure};
 use super::errno::SOCKET_ERRORS;
 use super::parts::{CallShare, CallSignal};
 use super::process::Whose;
-use super::protocol::Protocol;
-use super::target::{PortMatch, TargetRequest};
+use super::target::{self, PortMatch, Protocol, TargetRequest};
 use super::units::SpecError;
 
 /// Something that programs ask of sockets.
@@ -69,7 +68,7 @@ impl Operation {
 pub struct SocketCalls {
     /// Whose calls.
     pub whose: Whose,
-    /// Protocol; one that has ports.
+    /// Protocol; never [`Protocol::Icmp`].
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
@@ -95,23 +94,17 @@ impl SocketParams {
     }
 
     pub(super) fn calls(&self, target: &TargetRequest) -> Result<SocketCalls, SpecError> {
-        let TargetRequest { protocol, port, local_port, remote_port, except_port, .. } = target.clone();
-        let others = TargetRequest {
-            protocol,
-            port,
-            local_port,
-            remote_port,
-            except_port,
-            ..TargetRequest::default()
-        };
+        let TargetRequest { protocol, port, local_port, remote_port, .. } = target.clone();
+        let others = TargetRequest { protocol, port, local_port, remote_port, ..TargetRequest::default() };
         let problem = "what is asked of a socket may be of no interface and of no peer: name a cgroup, a unit or processes, and \
                        beside them protocol and ports only";
         let whose = Whose::alone(target, others, problem)?;
-        let (protocol, ports) = (Protocol::parse(target.protocol.as_deref())?, PortMatch::parse(target)?);
-        if !protocol.has_ports() {
-            let problem =
-                format!("sockets of {protocol} are not told by ports: give tcp or udp, or leave it out");
-            return Err(SpecError::new("target.protocol", problem));
+        let (protocol, ports) = (target::protocol(target.protocol.as_deref())?, PortMatch::parse(target)?);
+        if protocol == Protocol::Icmp {
+            return Err(SpecError::new(
+                "target.protocol",
+                "icmp has no ports: give tcp or udp, or leave it out",
+            ));
         }
         let mut operations = calls::operations(&self.operations, OPERATIONS, Operation::name, OTHERS)?;
         let unmet = |operation: &Operation| operation.unmet(protocol, ports);
@@ -134,9 +127,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::spec::FaultType;
     use crate::spec::effect::Effect;
     use crate::spec::fault;
+    use crate::spec::{FaultType, Ports};
 
     fn parse(narrow: Value, params: Value) -> Result<(SocketCalls, Failure), SpecError> {
         let mut target = json!({"unit": "a.service"});
@@ -161,7 +154,7 @@ mod tests {
         let (calls, failure) = parse(narrow, params).unwrap();
         assert_eq!(calls.operations, [Operation::Send, Operation::Bind]);
         assert_eq!(
-            calls.ports.local.map(|ports| ports.span().0).map(|range| (range.first, range.last)),
+            calls.ports.local.map(Ports::range).map(|range| (range.first, range.last)),
             Some((80, 90))
         );
         assert_eq!((failure.errno.symbol(), failure.times, failure.after_calls), ("EADDRINUSE", Some(3), 2));

@@ -11,15 +11,9 @@ use serde::{Deserialize, Serialize};
 use super::ip;
 use super::parameter::{Parameter, fields_of};
 use super::ports::{PortText, Ports};
-use super::prefixes::{everybody, without};
-use super::protocol::Protocol;
 use super::share::Share;
 use super::typed;
 use super::units::{MOST_PREFIXES, SpecError};
-
-/// So many prefixes are excepted, at most, and of so many: each is taken out of each.
-const MOST_EXCEPT: usize = 64;
-const MOST_OF_WHICH: usize = 4096;
 
 /// Where a fault goes, as a caller writes it. Every field narrows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -34,7 +28,7 @@ pub struct TargetRequest {
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Peer addresses as a prefix, e.g. 10.1.0.0/16, 2001:db8::/32 or a single address; or several, with commas.
+    /// Peer addresses as one prefix, e.g. 10.1.0.0/16, 2001:db8::/32 or a single address.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
@@ -42,10 +36,6 @@ pub struct TargetRequest {
     #[schemars(with = "Vec<String>")]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cidrs: Vec<String>,
-    /// Peers that are spared, of those that are named, or of all; up to 64 prefixes.
-    #[schemars(with = "Vec<String>")]
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub except_cidrs: Vec<String>,
     /// Peer by host name; looked up when the fault starts, and again and again while it is active.
     #[schemars(with = "String")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,34 +44,22 @@ pub struct TargetRequest {
     #[schemars(with = "u32", range(min = 1, max = 3600))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolve_seconds: Option<u32>,
-    /// Port, on either end of the connection; or a range, e.g. 8000-8100; or a list, e.g. 80,443,8000-8010.
+    /// Port, on either end of the connection; or a range, e.g. 8000-8100.
     #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<PortText>,
-    /// Port on this node's end only; likewise.
+    /// Port on this node's end only; or a range.
     #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local_port: Option<PortText>,
-    /// Port on the peer's end only; likewise.
+    /// Port on the peer's end only; or a range.
     #[schemars(with = "PortText")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote_port: Option<PortText>,
-    /// Ports that are spared, on either end; likewise.
-    #[schemars(with = "PortText")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub except_port: Option<PortText>,
-    /// tcp, udp, icmp (both ICMP and ICMPv6), or another by name or number, e.g. sctp. Default: any.
-    #[schemars(with = "String")]
+    /// tcp, udp or icmp (both ICMP and ICMPv6). Default: any.
+    #[schemars(with = "String", extend("enum" = ["tcp", "udp", "icmp"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
-    /// Of TCP: what opens connections (new), or what goes over open ones (established).
-    #[schemars(with = "String", extend("enum" = ["new", "established"]))]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tcp_state: Option<String>,
-    /// Share of the connections of which every packet is met, chosen by seed, e.g. 10%. Default: all.
-    #[schemars(with = "Share")]
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connections: Option<Share>,
     /// egress, ingress or both. Default: by the fault type.
     #[schemars(with = "String", extend("enum" = ["egress", "ingress", "both"]))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,7 +96,7 @@ pub struct TargetRequest {
     #[schemars(with = "Share")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<Share>,
-    /// Chooses which processes or connections make up the share: the same seed, the same ones, and a larger share has those of a smaller.
+    /// Chooses which processes make up the share: the same seed, the same ones, and a larger share has those of a smaller one among it.
     /// For link_down in a rhythm, chooses how it varies. Default: 0.
     #[schemars(with = "u64")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -244,6 +222,21 @@ impl Direction {
     pub const BOTH: &'static [Self] = &[Self::Egress, Self::Ingress];
 }
 
+/// Layer 4 protocol of the packets a fault selects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Every IP packet.
+    #[default]
+    Any,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// ICMP for IPv4, ICMPv6 for IPv6.
+    Icmp,
+}
+
 /// The ports that a packet must have to be selected; `None` is any.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortMatch {
@@ -253,8 +246,6 @@ pub struct PortMatch {
     pub local: Option<Ports>,
     /// On the peer's end.
     pub remote: Option<Ports>,
-    /// On neither end.
-    pub except: Option<Ports>,
 }
 
 impl PortMatch {
@@ -264,29 +255,21 @@ impl PortMatch {
             either: ports("target.port", target.port.as_ref())?,
             local: ports("target.local_port", target.local_port.as_ref())?,
             remote: ports("target.remote_port", target.remote_port.as_ref())?,
-            except: ports("target.except_port", target.except_port.as_ref())?,
         })
     }
 
-    /// Whether packets of every port are selected, but for those that are excepted.
-    pub(super) fn names_none(&self) -> bool {
-        self.either.is_none() && self.local.is_none() && self.remote.is_none()
-    }
-
-    /// ` port 80`, ` local port 80`, ` but port 22`, each if it is named.
+    /// ` port 80`, ` local port 80`, each if it is named.
     pub fn words(&self) -> String {
-        let each =
-            [("", self.either), ("local ", self.local), ("remote ", self.remote), ("but ", self.except)];
+        let each = [("", self.either), ("local ", self.local), ("remote ", self.remote)];
         each.iter().filter_map(|(end, ports)| ports.map(|ports| format!(" {end}{ports}"))).collect()
     }
 }
 
 /// The protocol and the ports that packets are narrowed by.
 pub(super) fn transport(target: &TargetRequest) -> Result<(Protocol, PortMatch), SpecError> {
-    let (protocol, ports) = (Protocol::parse(target.protocol.as_deref())?, PortMatch::parse(target)?);
-    if !protocol.has_ports() && ports != PortMatch::default() {
-        let problem = format!("ports of {protocol} are not told apart: leave the port out");
-        return Err(SpecError::new("target.protocol", problem));
+    let (protocol, ports) = (protocol(target.protocol.as_deref())?, PortMatch::parse(target)?);
+    if protocol == Protocol::Icmp && ports != PortMatch::default() {
+        return Err(SpecError::new("target.protocol", "icmp has no ports: leave the port out"));
     }
     Ok((protocol, ports))
 }
@@ -316,62 +299,44 @@ pub(super) fn interface_name(target: &TargetRequest) -> Result<String, SpecError
     Ok(interface)
 }
 
-/// The peer prefixes that a target names, without those that it excepts: sorted, each once. Empty, with no host either, is everybody.
+/// The peer prefixes that a target names: sorted, each once.
 pub(super) fn peers(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
     typed::host(target.host.as_deref())?;
-    let mut peers = prefixes("target.cidrs", &target.cidrs)?;
+    let mut peers = Vec::with_capacity(target.cidrs.len() + 1);
+    for (index, text) in target.cidrs.iter().enumerate() {
+        peers.push(prefix(text, || format!("target.cidrs[{index}]"))?);
+    }
     if let Some(text) = &target.cidr {
-        for text in text.split(',') {
-            peers.push(prefix(text, || "target.cidr".to_owned())?);
-        }
+        peers.push(prefix(text, || "target.cidr".to_owned())?);
     }
     if peers.len() > MOST_PREFIXES {
         return Err(SpecError::new("target.cidrs", format!("at most {MOST_PREFIXES} prefixes per fault")));
     }
     peers.sort_unstable();
     peers.dedup();
-    if target.except_cidrs.is_empty() {
-        return Ok(peers);
-    }
-    let wrong = |problem: String| Err(SpecError::new("target.except_cidrs", problem));
-    let except = except(target)?;
-    if target.host.is_some() {
-        return wrong("a host's addresses change: give cidrs instead of host, or leave it out".to_owned());
-    }
-    if except.len() > MOST_EXCEPT || peers.len() > MOST_OF_WHICH {
-        return wrong(format!("at most {MOST_EXCEPT} prefixes, of at most {MOST_OF_WHICH}"));
-    }
-    let from = if peers.is_empty() { everybody().to_vec() } else { peers };
-    match without(&from, &except) {
-        left if left.is_empty() => wrong("nobody is left: name peers beside them".to_owned()),
-        left => Ok(left),
-    }
-}
-
-/// The peer prefixes that a target excepts.
-pub(super) fn except(target: &TargetRequest) -> Result<Vec<IpNet>, SpecError> {
-    prefixes("target.except_cidrs", &target.except_cidrs)
-}
-
-/// Whether the peers of a target are all but some.
-pub(super) fn is_all_but(target: &TargetRequest) -> bool {
-    !target.except_cidrs.is_empty() && target.cidr.is_none() && target.cidrs.is_empty()
-}
-
-/// Each of them may be several, with commas.
-fn prefixes(field: &str, texts: &[String]) -> Result<Vec<IpNet>, SpecError> {
-    let mut all = Vec::with_capacity(texts.len());
-    for (index, texts) in texts.iter().enumerate() {
-        for text in texts.split(',') {
-            all.push(prefix(text, || format!("{field}[{index}]"))?);
-        }
-    }
-    Ok(all)
+    Ok(peers)
 }
 
 /// The ports that a target names.
 pub(super) fn ports(field: &str, given: Option<&PortText>) -> Result<Option<Ports>, SpecError> {
     given.map(|given| Ports::parse(field, given)).transpose()
+}
+
+/// The protocol that a target names.
+pub(super) fn protocol(text: Option<&str>) -> Result<Protocol, SpecError> {
+    match text.map(str::to_ascii_lowercase).as_deref() {
+        None | Some("any" | "all") => Ok(Protocol::Any),
+        Some("tcp") => Ok(Protocol::Tcp),
+        Some("udp") => Ok(Protocol::Udp),
+        Some("icmp") => Ok(Protocol::Icmp),
+        Some(_) => Err(SpecError::new(
+            "target.protocol",
+            format!(
+                "{:?} is not known: give \"tcp\", \"udp\" or \"icmp\", or leave it out for any",
+                text.unwrap_or_default()
+            ),
+        )),
+    }
 }
 
 /// The directions that a target names.
@@ -394,7 +359,6 @@ pub(super) fn parse_direction(
 }
 
 fn prefix(text: &str, field: impl FnOnce() -> String) -> Result<IpNet, SpecError> {
-    let text = text.trim();
     let net = match text.contains('/') {
         true => IpNet::from_str(text).ok(),
         false => ip::address(text).map(IpNet::from),

@@ -3,11 +3,9 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::flows::Flows;
 use super::process::Whose;
-use super::protocol::Protocol;
 use super::target::{
-    Direction, PortMatch, TargetRequest, except, interface_or_route, parse_direction, peers, transport,
+    Direction, PortMatch, Protocol, TargetRequest, interface_or_route, parse_direction, peers, transport,
 };
 use super::units::SpecError;
 
@@ -21,18 +19,14 @@ pub struct Traffic {
     /// Whose; `None` is everybody's. What is known by its control group has no [`Direction::Ingress`], and no packets without a
     /// socket.
     pub whose: Option<Whose>,
-    /// Peer prefixes, without those that are excepted. Empty only when [`Traffic::every_peer`] holds.
+    /// Peer prefixes. Empty only when [`Traffic::every_peer`] holds.
     pub peers: Vec<IpNet>,
-    /// The peers that are excepted, for people.
-    pub except: Vec<IpNet>,
     /// Peer by name, to be resolved.
     pub host: Option<String>,
     /// Protocol.
     pub protocol: Protocol,
     /// Ports.
     pub ports: PortMatch,
-    /// Connections.
-    pub flows: Flows,
     /// Directions, never empty.
     pub directions: Vec<Direction>,
 }
@@ -45,8 +39,7 @@ impl Traffic {
     /// Names the field that is missing or wrong.
     pub fn parse(target: &TargetRequest, default_directions: &[Direction]) -> Result<Self, SpecError> {
         let interface = interface_or_route(target)?;
-        // Of packets the seed chooses connections.
-        let whose = Whose::parse(&TargetRequest { seed: None, ..target.clone() })?;
+        let whose = Whose::parse(target)?;
         if matches!(whose, Some(Whose::Processes(_))) && target.netns.is_some() {
             let problem = "processes are in a network namespace already, where the interface is looked up: leave it out";
             return Err(SpecError::new("target.netns", problem));
@@ -61,11 +54,9 @@ impl Traffic {
             netns: target.netns.clone(),
             whose,
             peers: peers(target)?,
-            except: except(target)?,
             host: target.host.clone(),
             protocol,
             ports,
-            flows: Flows::parse(target, protocol)?,
             directions,
         })
     }
@@ -119,29 +110,6 @@ mod tests {
                 .unwrap();
         let texts: Vec<_> = traffic.peers.iter().map(ToString::to_string).collect();
         assert_eq!(texts, ["10.0.0.0/8", "10.0.0.7/32"]);
-    }
-
-    #[test]
-    fn several_peers_are_named_in_one_field_and_some_are_excepted() {
-        let texts = |json: &str| {
-            target(json).map(|traffic| traffic.peers.iter().map(ToString::to_string).collect::<Vec<_>>())
-        };
-        let list = texts(r#"{"interface":"e","cidr":"10.0.0.7, ::1","cidrs":["10.1.0.0/16,10.2.0.0/16"]}"#);
-        assert_eq!(list.unwrap(), ["10.0.0.7/32", "10.1.0.0/16", "10.2.0.0/16", "::1/128"]);
-        let rest = texts(r#"{"interface":"e","cidr":"10.0.0.0/30","except_cidrs":["10.0.0.1","10.0.0.2"]}"#);
-        assert_eq!(rest.unwrap(), ["10.0.0.0/32", "10.0.0.3/32"]);
-        let but = target(r#"{"interface":"e","except_cidrs":["10.0.0.1"]}"#).unwrap();
-        assert_eq!((but.peers.len(), but.every_peer()), (33, false));
-        for json in [
-            r#"{"interface":"e","host":"a.example","except_cidrs":["10.0.0.1"]}"#,
-            r#"{"interface":"e","cidr":"10.0.0.1","except_cidrs":["10.0.0.0/8"]}"#,
-        ] {
-            assert_eq!(target(json).unwrap_err().field, "target.except_cidrs", "{json}");
-        }
-        let many: Vec<_> = (0..65).map(|number| format!("10.0.0.{number}")).collect();
-        let many = format!(r#"{{"interface":"e","except_cidrs":["{}"]}}"#, many.join(","));
-        assert_eq!(target(&many).unwrap_err().field, "target.except_cidrs");
-        assert_eq!(target(r#"{"interface":"e","cidr":"10.0.0.1,"}"#).unwrap_err().field, "target.cidr");
     }
 
     #[test]
@@ -222,12 +190,6 @@ mod tests {
             target(r#"{"interface":"e","protocol":"icmp","port":1}"#).unwrap_err().field,
             "target.protocol"
         );
-        for json in [
-            r#"{"interface":"e","protocol":"esp","remote_port":1}"#,
-            r#"{"interface":"e","protocol":"132","except_port":1}"#,
-        ] {
-            assert_eq!(target(json).unwrap_err().field, "target.protocol", "{json}");
-        }
         assert_eq!(target(r#"{"interface":"e","port":0}"#).unwrap_err().field, "target.port");
         let backwards = r#"{"interface":"e","remote_port":"90-80"}"#;
         assert_eq!(target(backwards).unwrap_err().field, "target.remote_port");

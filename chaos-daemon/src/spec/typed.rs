@@ -69,6 +69,7 @@ pub(super) fn no_prefix(text: &str) -> String {
     let example = "give e.g. \"10.0.0.0/8\", \"2001:db8::/32\" or \"10.0.0.7\"";
     let about = match text.trim() {
         text if text.contains("://") => "a URL: give the host as host",
+        text if text.contains(',') => "several: give a list as cidrs, each by itself",
         text if text.contains('%') => {
             "with an interface: leave out the % and what follows, and give interface"
         }
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn a_prefix_that_is_something_else_is_refused_with_where_it_belongs() {
         for (given, words) in [
-            ("10.0.0.1,shop.example", "a name: give it as host"),
+            ("10.0.0.1,10.0.0.2", "a list as cidrs"),
             ("https://shop.example", "a URL: give the host as host"),
             ("fe80::1%eth0", "give interface"),
             ("10.0.*", "a pattern"),

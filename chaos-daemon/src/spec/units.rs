@@ -7,9 +7,7 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 
 /// The longest a fault may be asked to last.
-pub const LONGEST_FAULT: Duration = Duration::from_secs(24 * 3600);
-/// Longest fault, unless the policy says otherwise, and longest time of what there is beside faults.
-pub const HOUR: Duration = Duration::from_secs(3600);
+pub const LONGEST_FAULT: Duration = Duration::from_secs(3600);
 /// How long a fault lasts when nobody says.
 pub const DEFAULT_FAULT: Duration = Duration::from_secs(60);
 /// The shortest a fault may be asked to last.
@@ -235,7 +233,7 @@ mod tests {
     #[test]
     fn a_duration_out_of_bounds_names_the_field_and_the_bounds() {
         let error = seconds("duration_seconds", -1.0, SHORTEST_FAULT, LONGEST_FAULT).unwrap_err();
-        assert_eq!(error.to_string(), "duration_seconds: -1 s is out of bounds: give 0.01 to 86400 seconds");
+        assert_eq!(error.to_string(), "duration_seconds: -1 s is out of bounds: give 0.01 to 3600 seconds");
         assert!(seconds("d", f64::NAN, SHORTEST_FAULT, LONGEST_FAULT).is_err());
         assert!(seconds("d", 1e300, SHORTEST_FAULT, LONGEST_FAULT).is_err());
     }

@@ -35,7 +35,6 @@ mod live;
 mod malice;
 mod manager;
 mod names;
-mod narrowed;
 mod needed;
 mod oracle;
 mod overlap;
@@ -241,7 +240,6 @@ pub fn all() -> Vec<KernelTest> {
         scopes::TESTS,
         searches::TESTS,
         names::TESTS,
-        narrowed::TESTS,
         overlap::TESTS,
         approvals::TESTS,
         malice::TESTS,

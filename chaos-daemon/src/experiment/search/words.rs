@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::experiment::durations::{duration, duration_schema, length, within};
 use crate::request::fields::Fields;
 use crate::spec::SpecError;
-use crate::spec::units::HOUR;
+use crate::spec::units::LONGEST_FAULT;
 
 /// The most runs of a search.
 const MOST_RUNS: u32 = 1000;
@@ -135,7 +135,7 @@ fn budget_of(mut fields: Fields) -> Result<BudgetWords, SpecError> {
     let time = fields.need("time", time, "the most time that it may take, such as \"1h\"")?;
     let time = within(&fields.at("time"), time, Duration::from_secs(1), LONGEST_SEARCH)?;
     let recovery = duration(&mut fields, "recovery")?.unwrap_or_default();
-    let recovery = within(&fields.at("recovery"), recovery, Duration::ZERO, HOUR)?;
+    let recovery = within(&fields.at("recovery"), recovery, Duration::ZERO, LONGEST_FAULT)?;
     let (magnitude, violation) = (fields.number("magnitude")?, fields.number("violation")?);
     fields.finish()?;
     Ok(BudgetWords { runs, time, magnitude, violation, recovery })
@@ -193,7 +193,7 @@ fn seconds(fields: &mut Fields, key: &'static str, harsher: Harsher) -> Result<O
         let at = fields.at(key);
         let value = fields.take(key);
         let value = fields.need(key, value, what)?;
-        within(&at, length(&at, &value)?, Duration::ZERO, HOUR).map(|length| length.as_secs_f64())
+        within(&at, length(&at, &value)?, Duration::ZERO, LONGEST_FAULT).map(|length| length.as_secs_f64())
     };
     let (from, to) =
         (end("from", "the shortest, such as \"5s\"")?, end("to", "the longest, such as \"1m\"")?);

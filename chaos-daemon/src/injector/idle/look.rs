@@ -14,7 +14,7 @@ use super::Idle;
 use super::packet::read;
 use super::reason::{Seen, Sought, likely};
 use crate::fault::{Attach, CallWork, Callers, Match, SeverWork, SocketWork, Work};
-use crate::holder::narrow::narrowed;
+use crate::holder::packets::transport;
 use crate::host::deaf::deaf;
 use crate::host::translation::{Translation, translations};
 use crate::host::{CgroupRef, NetNs, ProcessId};
@@ -22,7 +22,7 @@ use crate::kernel::bpf::inventory::{attached, name_of_another};
 use crate::kernel::bpf::sample::{Frame, MOST, Sampler};
 use crate::kernel::step::{NetNsRef, devices, filter_hooks, ways};
 use crate::spec::process::signal_name;
-use crate::spec::{Direction, Flows, PortMatch, Protocol};
+use crate::spec::{Direction, PortMatch, Protocol};
 
 /// How long packets are looked at, if fewer than so many come.
 const LOOK: Duration = Duration::from_secs(1);
@@ -96,7 +96,6 @@ impl Subject {
         let Match { interface, ifindex, protocol, ports, peers, directions, .. } = packets;
         let mut sought = Sought {
             rule: rule(*protocol, ports),
-            ports: *ports,
             words: words(*protocol, ports),
             peers: peers.clone(),
             ..everything(interface.clone(), directions.clone())
@@ -119,7 +118,6 @@ impl Subject {
     ) -> Self {
         let sought = Sought {
             rule: rule(protocol, ports),
-            ports: *ports,
             words: words(protocol, ports),
             peers: callers.peers.clone(),
             connects,
@@ -153,7 +151,8 @@ impl Subject {
                     let device = (*index, *attach);
                     self.look_at_device(netns, name, device, &mut seen);
                 }
-                seen.elsewhere = elsewhere(netns, (&sought.peers, name)).unwrap_or_default();
+                let way = (sought.peers.as_slice(), name.as_str());
+                seen.elsewhere = elsewhere(netns, way).unwrap_or_default();
             }
             Place::Prey(targets, signal) => return deaf_words(targets, *signal),
             Place::Group(group, calls) => {
@@ -216,21 +215,20 @@ fn collect(sampler: &Sampler) -> io::Result<Vec<Frame>> {
 
 /// A fault about every packet.
 fn everything(place: String, directions: Vec<Direction>) -> Sought {
-    let ports = PortMatch::default();
-    let (rule, words, peers) = (rule(Protocol::Any, &ports), String::new(), Vec::new());
-    Sought { place, rule, ports, words, peers, directions, interface: None, connects: false }
+    let (rule, words, peers) = (rule(Protocol::Any, &PortMatch::default()), String::new(), Vec::new());
+    Sought { place, rule, words, peers, directions, interface: None, connects: false }
 }
 
 fn rule(protocol: Protocol, ports: &PortMatch) -> PacketRule {
-    let rule = PacketRule { flags: ENABLED | EVERY_PEER, ..PacketRule::default() };
-    // Which connections it is about is not looked at.
-    narrowed(rule, protocol, ports, Flows::default())
+    PacketRule { flags: ENABLED | EVERY_PEER, ..transport(protocol, ports) }
 }
 
 fn words(protocol: Protocol, ports: &PortMatch) -> String {
     let protocol = match protocol {
-        Protocol::Any => String::new(),
-        protocol => protocol.to_string(),
+        Protocol::Any => "",
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Icmp => "icmp",
     };
     format!("{protocol}{}", ports.words()).trim().to_owned()
 }

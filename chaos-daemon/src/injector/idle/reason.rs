@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use chaos_common::rule::{EITHER, EVERY_PEER, ICMP, ICMP_V6, LOCAL, PortLists, REMOTE, TCP, UDP};
+use chaos_common::rule::{EVERY_PEER, ICMP, ICMP_V6, TCP, UDP};
 use chaos_common::{Packet, PacketRule, Version, Way};
 use ipnet::IpNet;
 
 use super::packet::{Ip, Sight, What, type_words};
 use crate::host::translation::{Ends, Translation};
 use crate::request::evidence::Met;
-use crate::spec::{Direction, PortMatch};
+use crate::spec::Direction;
 
 /// What a fault is about.
 #[derive(Debug, Clone)]
@@ -19,8 +19,6 @@ pub(super) struct Sought {
     pub(super) place: String,
     /// Protocol and ports, of which it asks nothing else.
     pub(super) rule: PacketRule,
-    /// The ports of the rule, of which it has the span alone.
-    pub(super) ports: PortMatch,
     /// The same for people: `tcp port 80`; empty is all.
     pub(super) words: String,
     /// Peers; none is every peer.
@@ -232,12 +230,12 @@ fn misses(sought: &Sought, sight: &Sight, ip: &Ip) -> Vec<Miss> {
     add(sought.directions.contains(&direction), Miss::Way);
     add(sought.interface.as_ref().is_none_or(|(index, _)| *index == sight.interface), Miss::Interface);
     let protocol_alone = PacketRule { protocol: sought.rule.protocol, ..any() };
-    let is_protocol = protocol_alone.selects(&ip.packet, way, &Lists(&sought.ports));
+    let is_protocol = protocol_alone.selects(&ip.packet, way);
     add(is_protocol, Miss::Protocol);
     let ports_alone = PacketRule { protocol: 0, ..sought.rule };
-    add(ports_alone.selects(&ip.packet, way, &Lists(&sought.ports)), Miss::Port);
+    add(ports_alone.selects(&ip.packet, way), Miss::Port);
     let [near, far] = ip.ends(way);
-    let is_named = |address: IpAddr| sought.names(address);
+    let is_named = |address: IpAddr| sought.peers.is_empty() || names(&sought.peers, address);
     let far_is_named = is_named(far.0);
     add(far_is_named || is_named(near.0), Miss::Peer);
     add(far_is_named || !is_named(near.0), Miss::Near);
@@ -246,26 +244,8 @@ fn misses(sought: &Sought, sight: &Sight, ip: &Ip) -> Vec<Miss> {
     misses
 }
 
-impl Sought {
-    /// Whether the fault is about this peer.
-    fn names(&self, peer: IpAddr) -> bool {
-        self.peers.is_empty() || self.peers.iter().any(|net| net.contains(&peer))
-    }
-}
-
-/// The lists of ports of a fault, as its programs have them.
-struct Lists<'a>(&'a PortMatch);
-
-impl PortLists for Lists<'_> {
-    fn has(&self, list: u32, port: u16) -> bool {
-        let ports = match list {
-            EITHER => self.0.either,
-            LOCAL => self.0.local,
-            REMOTE => self.0.remote,
-            _ => self.0.except,
-        };
-        ports.is_some_and(|ports| ports.has(port))
-    }
+fn names(peers: &[IpNet], address: IpAddr) -> bool {
+    peers.iter().any(|peer| peer.contains(&address))
 }
 
 fn any() -> PacketRule {
@@ -361,7 +341,7 @@ fn selects_ends(sought: &Sought, protocol: u8, ends: &Ends) -> bool {
         ..Packet::default()
     };
     let is = |way: Way, peer: IpAddr| {
-        sought.rule.selects(&packet, way, &Lists(&sought.ports)) && sought.names(peer)
+        sought.rule.selects(&packet, way) && (sought.peers.is_empty() || names(&sought.peers, peer))
     };
     is(Way::Egress, destination.0) || is(Way::Ingress, source.0)
 }

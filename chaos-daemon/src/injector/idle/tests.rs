@@ -8,11 +8,11 @@ use ipnet::IpNet;
 
 use super::packet::{What, read};
 use super::reason::{Seen, Sought, likely};
-use crate::holder::narrow::narrowed;
+use crate::holder::packets::transport;
 use crate::host::translation::{Ends, Translation};
 use crate::kernel::bpf::sample::Frame;
 use crate::request::evidence::Met;
-use crate::spec::{Direction, Flows, PortMatch, Protocol};
+use crate::spec::{Direction, PortMatch, Protocol};
 
 const HERE: [u8; 4] = [10, 77, 0, 1];
 const PEER: [u8; 4] = [10, 77, 0, 2];
@@ -53,13 +53,7 @@ fn sought() -> Sought {
     };
     Sought {
         place: "eth0".into(),
-        rule: narrowed(
-            PacketRule { flags: ENABLED | EVERY_PEER, ..PacketRule::default() },
-            Protocol::Tcp,
-            &ports,
-            Flows::default(),
-        ),
-        ports,
+        rule: PacketRule { flags: ENABLED | EVERY_PEER, ..transport(Protocol::Tcp, &ports) },
         words: "tcp remote port 80".into(),
         peers: vec!["10.77.0.2/32".parse().unwrap()],
         directions: vec![Direction::Egress],

@@ -3,7 +3,7 @@
 use aya::Pod;
 use aya::maps::{Array, MapData, MapInfo, PerCpuArray};
 use chaos_common::mark::MOST_LEVEL;
-use chaos_common::rule::{self, ENABLED, EVERY_PEER, LOADER_FLAGS, PORT_LIST, PortRange};
+use chaos_common::rule::{self, ENABLED, EVERY_PEER, LOADER_FLAGS};
 use chaos_common::{ABI_VERSION, Counters, MOST_PROTECTED, PacketRule, name};
 use ipnet::IpNet;
 
@@ -78,21 +78,6 @@ impl Programs {
         replace(&self.loaded, name::NETS_V6, &mut held.nets_v6, sets.nets_v6)?;
         self.contents.rule = PacketRule { flags: rule.flags | self.contents.flags(), ..*rule };
         self.enable()
-    }
-
-    /// Sets which ports are in the list of this number ([`rule::EITHER`] and those after it), before a rule has it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn set_ports(&mut self, list: u32, ports: impl Iterator<Item = PortRange>) -> Result<(), BpfError> {
-        let mut bits = [0_u8; PORT_LIST];
-        for port in ports.flat_map(|range| range.first..=range.last) {
-            bits[usize::from(port >> 3)] |= 1 << (port & 7);
-        }
-        let failed = |source| BpfError::map(name::PORTS, source);
-        let mut map: Array<&mut MapData, [u8; PORT_LIST]> =
-            Array::try_from(self.loaded.map_mut(name::PORTS)?).map_err(failed)?;
-        map.set(list, bits, 0).map_err(failed)
     }
 
     /// Changes which single peers the fault is about, while it acts. Those that stay are met all the time: what is new comes

@@ -32,6 +32,6 @@ impl CallPrograms {
     pub fn set_packets(&mut self, rule: &PacketRule, peers: &[IpNet]) -> Result<(), BpfError> {
         let flags = if peers.is_empty() { EVERY_PEER } else { 0 };
         // Neither calls nor these packets know a level; the rule wants one.
-        self.programs.set_rule(&PacketRule { level: 1, flags: rule.flags | flags, ..*rule }, peers)
+        self.programs.set_rule(&PacketRule { level: 1, flags, ..*rule }, peers)
     }
 }

@@ -109,15 +109,15 @@ fn fails(kind: &str, target: &TargetRequest, peer: &Peer, service: &ServiceSeen)
     }
     let mut prefixes = target.cidr.iter().chain(&target.cidrs).peekable();
     let somewhere = prefixes.peek().is_none() && (is_aimed_at(target, service) || target.interface.is_some());
-    let covers = |texts: &String| {
-        texts.split(',').any(|text| prefix(text.trim()).is_some_and(|net| net.contains(&peer.address)))
-    };
+    let covers = |text: &String| prefix(text).is_some_and(|net| net.contains(&peer.address));
     // One that is over the loopback is met only by who names it.
     let there = prefixes.any(covers) || somewhere && !peer.address.is_loopback();
     let ports = [&target.port, &target.remote_port];
-    let has_port = |text: &PortText| Ports::try_from(text.clone()).is_ok_and(|ports| ports.has(peer.port));
-    let is_spared = target.except_cidrs.iter().any(covers) || target.except_port.iter().any(has_port);
-    there && !is_spared && ports.into_iter().flatten().all(has_port)
+    let has_port = |text: &PortText| {
+        let range = Ports::try_from(text.clone()).map(Ports::range);
+        range.is_ok_and(|range| (range.first..=range.last).contains(&peer.port))
+    };
+    there && ports.into_iter().flatten().all(has_port)
 }
 
 fn prefix(text: &str) -> Option<IpNet> {

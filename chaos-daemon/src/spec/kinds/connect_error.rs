@@ -27,7 +27,6 @@ pub(super) const KIND: Kind = Kind {
         "cidr",
         "cidrs",
         "host",
-        "except_cidrs",
         "resolve_seconds",
         "port",
         "remote_port",

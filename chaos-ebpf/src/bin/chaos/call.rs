@@ -39,7 +39,7 @@ fn hit(call: *const bpf_sock_addr, peer: &Peer) -> Option<i32> {
     let destination = u16::from_be(port as u16);
     let packet =
         Packet { version, protocol: protocol as u8, has_ports: true, destination, ..Packet::default() };
-    if !rule.selects(&packet, Way::Egress, &maps::Lists) || !is_selected(rule, peer) {
+    if !rule.selects(&packet, Way::Egress) || !is_selected(rule, peer) {
         return None;
     }
     // SAFETY: the slot of a map.

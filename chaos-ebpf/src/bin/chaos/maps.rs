@@ -1,11 +1,8 @@
 //! The maps. Sizes given as 1 are set by the loader; names are those of `chaos_common::name`.
 
-use core::arch::asm;
-
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LpmTrie, PerCpuArray, ProgramArray};
-use chaos_common::rule::{PORT_LIST, PORT_LISTS, PortLists};
 use chaos_common::{
     ABI_VERSION, CallRule, Counters, DnsRule, FileRule, JUMP_SLOTS, MOST_PROTECTED, Packet, PacketRule, Pin,
     Question, SocketLayout, dns,
@@ -47,27 +44,6 @@ pub(crate) static PROTECTED_V6: LpmTrie<[u32; 4], u8> =
 #[map]
 pub(crate) static PROTECTED_PORTS: HashMap<u32, u8> =
     HashMap::with_max_entries(MOST_PROTECTED, BPF_F_NO_PREALLOC);
-
-#[map]
-pub(crate) static PORTS: Array<[u8; PORT_LIST]> = Array::with_max_entries(PORT_LISTS, 0);
-
-/// The lists of [`PORTS`].
-pub(crate) struct Lists;
-
-impl PortLists for Lists {
-    #[inline(always)]
-    fn has(&self, list: u32, port: u16) -> bool {
-        let Some(bits) = PORTS.get_ptr(list) else { return false };
-        let mut at = usize::from(port >> 3);
-        // What the compiler knows of a port the verifier of an older kernel may not, as of one whose bytes were swapped. Hides it, so that
-        // the bound stays in the program.
-        // SAFETY: no instruction at all.
-        unsafe { asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags)) };
-        // SAFETY: within the value, by the bound, which the verifier checks on its own.
-        let byte = unsafe { *bits.cast::<u8>().add(at & (PORT_LIST - 1)) };
-        byte & (1 << (port & 7)) != 0
-    }
-}
 
 #[map]
 pub(crate) static JUMP: ProgramArray = ProgramArray::with_max_entries(JUMP_SLOTS, 0);

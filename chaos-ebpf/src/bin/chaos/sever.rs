@@ -7,9 +7,8 @@
 use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns};
 use aya_ebpf::macros::cgroup_skb;
 use aya_ebpf::programs::{SkBuffContext, TcContext};
-use chaos_common::flow::{self, Address};
 use chaos_common::packet::peer_at;
-use chaos_common::rule::{ALL_BUT, ALWAYS, EVERY_PEER, SOME_CONNECTIONS, TCP, hits};
+use chaos_common::rule::{ALWAYS, EVERY_PEER, TCP, hits};
 use chaos_common::socket::Peer;
 use chaos_common::{Bytes, LINK_HEADER, Packet, PacketRule, Version, Way, lease};
 
@@ -60,17 +59,6 @@ fn peer(ctx: &SkBuffContext, version: Version, way: Way) -> Option<Peer> {
     })
 }
 
-/// The number of the packet's connection.
-#[inline(always)]
-fn connection(ctx: &SkBuffContext, rule: &PacketRule, packet: &Packet) -> Option<u32> {
-    let address = |way| {
-        let peer = peer(ctx, packet.version, way)?;
-        Some(peer.v4().map_or(Address::of_v6(peer.v6()), Address::of_v4))
-    };
-    // Of a packet that arrives the peer is the source, and of one that leaves the destination.
-    Some(flow::hash(rule.seed, packet, address(Way::Ingress)?, address(Way::Egress)?))
-}
-
 /// The packet, if it is one of those that the rule is about, and where it comes from or goes to.
 #[inline(always)]
 fn selected(
@@ -81,11 +69,11 @@ fn selected(
     way: Way,
 ) -> Option<(Packet, Peer)> {
     // What a service says to this host's own is not the network's, unless it is named.
-    if here && rule.has(EVERY_PEER | ALL_BUT) {
+    if here && rule.has(EVERY_PEER) {
         return None;
     }
     let packet = Packet::read(&Headless(ctx), version).ok()?;
-    if !rule.selects(&packet, way, &maps::Lists) {
+    if !rule.selects(&packet, way) {
         return None;
     }
     let peer = peer(ctx, version, way)?;
@@ -124,9 +112,6 @@ fn hit(ctx: &SkBuffContext, way: Way) -> Option<u8> {
     if !lease::live(*maps::LEASE.get(0)?, now) {
         // SAFETY: as above.
         unsafe { count(&raw mut (*counters).expired) };
-        return None;
-    }
-    if rule.has(SOME_CONNECTIONS) && !hits(rule.connections, connection(ctx, rule, &packet)?) {
         return None;
     }
     // SAFETY: the helper takes nothing and returns a number.

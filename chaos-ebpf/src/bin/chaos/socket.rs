@@ -50,7 +50,7 @@ fn hit(ctx: &LsmContext, look: impl FnOnce(u64, &SocketLayout) -> Option<(Socket
     let sock = pointer(argument(ctx, 0), layout.socket_sock)?;
     let (socket, peer) = look(sock, layout)?;
     let packet = socket.packet()?;
-    if !rule.selects(&packet, Way::Egress, &maps::Lists) {
+    if !rule.selects(&packet, Way::Egress) {
         return None;
     }
     // SAFETY: the slot of a map.

@@ -4,11 +4,9 @@ use aya_ebpf::helpers::generated::{bpf_get_prandom_u32, bpf_ktime_get_boot_ns, b
 use aya_ebpf::maps::LpmTrie;
 use aya_ebpf::maps::lpm_trie::Key;
 use aya_ebpf::programs::TcContext;
-use chaos_common::flow::{self, Address};
 use chaos_common::packet::peer_at;
 use chaos_common::rule::{
-    ALWAYS, ENABLED, EVERY_PEER, HOSTS_V4, HOSTS_V6, NETS_V4, NETS_V6, PROTECTED_V4, PROTECTED_V6,
-    SOME_CONNECTIONS, hits,
+    ALWAYS, ENABLED, EVERY_PEER, HOSTS_V4, HOSTS_V6, NETS_V4, NETS_V6, PROTECTED_V4, PROTECTED_V6, hits,
 };
 use chaos_common::{Bytes, Packet, PacketRule, Version, Way, lease, mark};
 
@@ -56,9 +54,6 @@ pub(crate) fn hit_within(
         counters.expired += 1;
         return None;
     }
-    if !is_of_share(rule, ctx, &packet)? {
-        return None;
-    }
     // SAFETY: the helper takes nothing and returns a number.
     let random = if rule.probability == ALWAYS { 0 } else { unsafe { bpf_get_prandom_u32() as u32 } };
     if !hits(rule.probability, random) {
@@ -85,7 +80,7 @@ fn is_selected(ctx: &TcContext, way: Way, wanted: impl Fn(&Packet) -> bool) -> O
         return None;
     }
     let packet = view::read(ctx, version)?;
-    if !wanted(&packet) || !rule.selects(&packet, way, &maps::Lists) || !selects_service(ctx, rule, way) {
+    if !wanted(&packet) || !rule.selects(&packet, way) || !selects_service(ctx, rule, way) {
         return None;
     }
     selects_peer(rule, &View::of(ctx), packet.version, way)
@@ -142,25 +137,6 @@ pub(crate) fn selects_v6(rule: &PacketRule, peer: [u32; 4]) -> bool {
     // SAFETY: as above.
     (rule.has(HOSTS_V6) && unsafe { maps::HOSTS_V6.get(peer) }.is_some())
         || (rule.has(NETS_V6) && covers(&maps::NETS_V6, peer))
-}
-
-/// Whether the packet's connection is of the share that the rule is about. `None`: an address cannot be read.
-#[inline(always)]
-fn is_of_share(rule: &PacketRule, ctx: &TcContext, packet: &Packet) -> Option<bool> {
-    if !rule.has(SOME_CONNECTIONS) {
-        return Some(true);
-    }
-    let bytes = View::of(ctx);
-    let address = |way| {
-        let at = peer_at(packet.version, way);
-        Some(match packet.version {
-            Version::V4 => Address::of_v4(bytes.raw32(at)?),
-            Version::V6 => Address::of_v6(address_v6(&bytes, at)?),
-        })
-    };
-    // Of a packet that arrives the peer is the source, and of one that leaves the destination.
-    let (source, destination) = (address(Way::Ingress)?, address(Way::Egress)?);
-    Some(hits(rule.connections, flow::hash(rule.seed, packet, source, destination)))
 }
 
 /// Whether port or peer are exempt. Over the loopback both ends are this host's ports, and each is the other's peer. `None`: an
