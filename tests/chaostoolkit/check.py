@@ -262,8 +262,6 @@ def python_probes():
         ("a path in what is returned", loads, {"type": "jsonpath", "path": "$.jobs[*].id", "count": 2}, True),
         ("an expression", called("os.path", "basename", p="/a/all up"), {"type": "regex", "pattern": "up$"}, True),
         ("a function that raises", called("json", "loads", s="{"), True, False),
-        ("a tolerance in Python", called("json", "loads", s='"[1]"'),
-         {"type": "probe", "name": "j", "provider": called("chaoslib", "substitute", data="${value}", configuration={}, secrets={})}, False),
     ]:
         experiment = steady(f"Python, {title}", provider, tolerance, [cut])
         experiment["configuration"] = {"there": "/etc/passwd"}

@@ -34,7 +34,7 @@ async fn what_the_policy_does_not_let_be_asked_is_asked_by_no_probe_whether_name
             json!(["tcp", format!("{host}:{port}")]),
             json!(["http", format!("http://{host}:{port}/")]),
             json!(["tls", format!("{host}:{port}")]),
-            json!(["mcp", "--http", format!("http://{host}:{port}/")]),
+            json!(["mcp", format!("http://{host}:{port}/")]),
             json!(["prometheus", format!("http://{host}:{port}"), "up"]),
             json!(["latency", "--tcp", format!("{host}:{port}"), "--samples", 2]),
             json!(["series", "--tcp", format!("{host}:{port}"), "--samples", 2]),

@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(full["properties"]["target"], target);
         let document =
             in_full(json!({"properties": {"steady-state-hypothesis": {"type": "object"}}}), &target);
-        let action = &document["properties"]["method"]["items"]["properties"];
+        let action = &document["properties"]["method"]["items"]["anyOf"][0]["properties"];
         assert!(action["provider"].is_object(), "{document}");
         let other = json!({"properties": {"name": {"type": "string"}}});
         assert_eq!(in_full(other.clone(), &target), other);

@@ -45,7 +45,7 @@ fn wrong() -> Vec<(Value, &'static str, &'static str)> {
             "INVALID_PARAMETER",
             "target.netns: \"/tmp/ns\" is no place",
         ),
-        (json!({"target": {"interface": null}}), "MISSING_PARAMETER", "target.interface: "),
+        (json!({"target": {"interface": null, "cidr": null}}), "MISSING_PARAMETER", "target.interface: "),
         (json!({"duration_seconds": -1}), "INVALID_PARAMETER", "duration_seconds: -1 s is out of bounds"),
         (json!({"duration_seconds": 0}), "INVALID_PARAMETER", "duration_seconds: "),
         (json!({"duration_seconds": 3601}), "INVALID_PARAMETER", "duration_seconds: "),

@@ -148,7 +148,7 @@ fn loopback_is_left_alone_unless_it_is_named(_: &Context) -> TestResult {
     fault.remove(&scene.mcp)?;
     // There is no way to mean every device.
     for interface in [json!(null), json!(""), json!("*"), json!("any")] {
-        let arguments = scene.registration(json!({"target": {"interface": interface}}));
+        let arguments = scene.registration(json!({"target": {"interface": interface, "cidr": null}}));
         let answer = scene.mcp.call_tool("chaos_inject_fault", arguments)?;
         if !answer.is_error {
             let [code, message, _] = scene.refused(json!({"fault_name": "f", "action": "inject"}))?;

@@ -197,7 +197,7 @@ fn a_server_that_was_taken_over_begins_nothing_that_was_not_entrusted(_: &Contex
     let mut grants = Vec::new();
     for what in [Undertaking::Run, Undertaking::Schedule] {
         let said = hostile.ask(claim, &entrusted(what, A, fault(1)?))?;
-        grants.push(Claim::Grant(said["Entrusted"].as_u64().ok_or_else(|| said.to_string())?));
+        grants.push(Claim::Grant(said["Entrusted"]["grant"].as_u64().ok_or_else(|| said.to_string())?));
     }
     let [run, schedule] = grants[..] else { panic!("{grants:?}") };
     let kept = daemon.state_dir().join("grants.json");
@@ -216,7 +216,7 @@ fn a_server_that_was_taken_over_begins_nothing_that_was_not_entrusted(_: &Contex
     assert_eq!(again["Error"]["code"], "POLICY_DENIED", "{again}");
     for (number, is_begun) in [(2, false), (1, true)] {
         let said = hostile.ask(schedule, &entrusted(Undertaking::Run, A, fault(number)?))?;
-        assert_eq!(said["Entrusted"].is_u64(), is_begun, "{number}: {said}");
+        assert_eq!(said["Entrusted"]["grant"].is_u64(), is_begun, "{number}: {said}");
     }
     let more = hostile.ask(schedule, &entrusted(Undertaking::Schedule, A, fault(1)?))?;
     assert_eq!(more["Error"]["code"], "POLICY_DENIED", "{more}");

@@ -284,7 +284,7 @@ fn a_fault_of_which_somebody_is_told_in_time_for_the_right_reason_is_held_and_ot
         .unwrap();
     let report = String::from_utf8(report.stdout).unwrap();
     assert!(
-        report.contains("Finding P1: alert \"reason\"") && report.contains("| alert fired | none"),
+        report.contains("P1: alert \"reason\" did not fire within") && report.contains("none: fired"),
         "{report}"
     );
 

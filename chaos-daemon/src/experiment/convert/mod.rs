@@ -299,7 +299,7 @@ fn seconds(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * each)
 }
 
-/// How much time passes from the first of `rest` to the end of the method, in seconds, where each of them `ran` so long by itself; `None`
+/// How much time passes from the first of `rest` to the end of the method, in seconds, where each of them `ran` so long by itself. `None`
 /// where a pause is not known.
 fn time_left(rest: &[Value], ran: &[f64]) -> Option<f64> {
     let pause = |activity: &Value, key: &str| match &activity["pauses"][key] {

@@ -391,7 +391,7 @@ impl Entry {
     }
 
     fn told(&self) -> Approval {
-        let Self { plan, need, asked, signatures, used } = self;
+        let Self { plan, need, asked, signatures, used, .. } = self;
         Approval {
             plan: plan.digest.clone(),
             requester: plan.requester,

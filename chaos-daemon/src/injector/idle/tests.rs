@@ -91,7 +91,7 @@ fn without_traffic_no_reason_is_invented() {
 fn its_own_figures_say_first_what_is_protected_and_what_had_no_turn() {
     let met = |matched, protected| Seen { met: Met { matched, affected: 0, protected }, ..Seen::default() };
     assert_reason(&sought(), &met(4, 4), &["all 4 that matched are protected"]);
-    assert_reason(&sought(), &met(4, 1), &["4 have matched", "the share"]);
+    assert_reason(&sought(), &met(4, 1), &["4 have matched", "a share"]);
     let nobody = Seen { nobody: true, ..Seen::default() };
     let of_group = Sought { place: "cgroup /a".into(), ..sought() };
     assert_reason(&of_group, &nobody, &["nobody is in cgroup /a"]);
